@@ -13,12 +13,15 @@ everything that is ready and was not built under its own name.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from allswell.build.channel import Channel, ChannelClosed
+from allswell.build.merge import Channel, ChannelClosed
 from allswell.domain.build.builder import (
     BeginWork,
     BuilderAct,
@@ -28,13 +31,15 @@ from allswell.domain.build.builder import (
     builder_gives_up,
     builder_hears,
 )
-from allswell.domain.build.heard import Heard
+from allswell.domain.build.hearing import HeardMessage
+from allswell.domain.build.limits import USUAL_PROGRESS
 from allswell.domain.build.line import (
     AbortLine,
     AckLine,
     AuditLine,
     ClaimLine,
     CompleteLine,
+    ErrorLine,
     Line,
     MergedLine,
     Misread,
@@ -43,13 +48,16 @@ from allswell.domain.build.line import (
     RetryLine,
     TasksLine,
     TimeoutLine,
+    is_url,
+    read,
+    write,
 )
-from allswell.domain.build.wording import read, write
+from allswell.domain.build.state import BUILD_OVER
 from allswell.timing.nursery import Nursery
 
 _log = logging.getLogger("allswell.build")
-PROGRESS_EVERY = 300.0
-"""Seconds: half of what a coordinator expects."""
+_SHARE = 3
+"""A builder says PROGRESS so many times as often as its coordinator expects it."""
 _ANSWER_WITHIN = 120.0
 """Seconds after which a claim that nobody has answered is given up."""
 
@@ -74,7 +82,7 @@ BuildWork = Callable[[BuildJob], Awaitable[str]]
 AuditWork = Callable[[AuditTask], Awaitable[tuple[bool, str]]]
 
 
-class Member:
+class ChannelMember:
     """Somebody in the channel of a build; `coordinator` is whose lines count, the first to say TASKS unless given."""
 
     def __init__(self, channel: Channel, coordinator: str = "") -> None:
@@ -100,10 +108,10 @@ class Member:
     async def _leave(self) -> None:
         """Clean up."""
 
-    def _hear(self, line: Line, heard: Heard) -> None:
+    def _hear(self, line: Line, heard: HeardMessage) -> None:
         raise NotImplementedError
 
-    def _is_coordinator(self, heard: Heard, lines: Sequence[Line | Misread]) -> bool:
+    def _is_coordinator(self, heard: HeardMessage, lines: Sequence[Line | Misread]) -> bool:
         if not self._coordinator and any(isinstance(line, TasksLine) for line in lines):
             self._coordinator = heard.who
         return heard.who == self._coordinator
@@ -120,7 +128,7 @@ class Member:
                     if isinstance(line, Misread):
                         continue
                     self._hear(line, heard)
-                    if official and isinstance(line, CompleteLine):
+                    if official and _ends_build(line):
                         self._over.set()
         except ChannelClosed:
             self._over.set()
@@ -141,25 +149,39 @@ class Member:
             self._over.set()
 
 
-class BuildAgent(Member):
+def _ends_build(line: Line) -> bool:
+    """Whether there is nothing more to do: the build is complete, or a human has stopped it."""
+    return isinstance(line, CompleteLine) or (isinstance(line, ErrorLine) and line.text in BUILD_OVER)
+
+
+class BuildAgent(ChannelMember):
     """A builder."""
 
     def __init__(
-        self, channel: Channel, work: BuildWork, *, coordinator: str = "", progress_every: float = PROGRESS_EVERY
+        self, channel: Channel, work: BuildWork, *, coordinator: str = "", progress_every: float | None = None
     ) -> None:
         super().__init__(channel, coordinator)
         self._work = work
-        self._progress_every = progress_every
+        self._every = progress_every
+        self._expected = USUAL_PROGRESS
+        """How often its coordinator expects PROGRESS, in milliseconds."""
+        self._otherwise = asyncio.Event()
+        """Set when that is another time than before."""
         self._state = BuilderState(channel.who)
         self._doing: asyncio.Task[None] | None = None
         self._waiting: asyncio.TimerHandle | None = None
 
-    def _hear(self, line: Line, heard: Heard) -> None:
+    def _hear(self, line: Line, heard: HeardMessage) -> None:
         if heard.who != self._coordinator:
             return
         if self._state.me != self._channel.who:  # without a key we are somebody else since we came back
             self._cease()
             self._state = BuilderState(self._channel.who, self._state.free)
+        if isinstance(line, TasksLine | AckLine):
+            expected = line.every or USUAL_PROGRESS
+            if expected != self._expected:
+                self._expected = expected
+                self._otherwise.set()
         self._state, acts = builder_hears(self._state, line)
         self._do(acts)
 
@@ -207,8 +229,12 @@ class BuildAgent(Member):
         self._say(ReadyLine(job.component, url))
 
     async def _tick(self, component: str) -> None:
+        self._otherwise.clear()
         while True:
-            await asyncio.sleep(self._progress_every)
+            pause = self._expected / 1_000 / _SHARE if self._every is None else self._every
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._otherwise.wait(), pause)
+                self._otherwise.clear()
             self._say(ProgressLine(component))
 
     def _cease(self) -> None:
@@ -223,7 +249,7 @@ class BuildAgent(Member):
             await asyncio.wait({self._doing})
 
 
-class AuditAgent(Member):
+class AuditAgent(ChannelMember):
     """An auditor; it looks at one READY after the other, and stops looking at what is not to be judged any more.
 
     READY counts from whoever was given the component, as far as that was heard, and from the coordinator, who says it
@@ -238,7 +264,7 @@ class AuditAgent(Member):
         self._builders: dict[str, str] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    def _hear(self, line: Line, heard: Heard) -> None:
+    def _hear(self, line: Line, heard: HeardMessage) -> None:
         official = heard.who == self._coordinator
         match line:
             case ReadyLine(component, url) if official or self._builders.get(component, heard.who) == heard.who:
@@ -285,3 +311,103 @@ class AuditAgent(Member):
             task.cancel()
         if open_ones:
             await asyncio.wait(open_ones)
+
+
+# The work of a builder or an auditor as a command: run under watch, like any other (`allswell run`).
+#
+# The command is told what to do by its environment: BUILD_COMPONENT; for a builder BUILD_AUDIT, what the last audit
+# found; for an auditor BUILD_URL and BUILD_BUILDER. A builder's last line of output is the address of its pull request,
+# unless a template gives it. An auditor passes by exit code 0; otherwise what it printed last is what it found.
+#
+# When the work is stopped, the command is told so and may end in good order; `allswell run` keeps what it has left.
+
+_KEPT = 4_000
+"""So much of what a command printed last is looked at, in characters."""
+_CHUNK = 65_536
+
+
+class WatchedCommand(msgspec.Struct, frozen=True):
+    """A command, and how it is watched: the words for `allswell run` before it."""
+
+    argv: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    async def run(self, name: str, env: Mapping[str, str], folder: Path | None = None) -> tuple[int, str]:
+        """Run it; its exit code, and what it printed last."""
+        given = [word for key, value in env.items() for word in ("--env", f"{key}={value}")]
+        called = [sys.executable, "-P", "-m", "allswell", "run"]  # -P: no package of the folder is taken for ours
+        words = [*called, "--name", name, *self.options, *given, "--", *self.argv]
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, cwd=folder, start_new_session=True
+        )
+        try:
+            printed = await _last_of(process.stdout)
+            return await process.wait(), printed
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+                await process.wait()  # bounded: `allswell run` kills what does not end within its grace
+
+
+async def _last_of(stream: asyncio.StreamReader | None) -> str:
+    """What is printed last; the rest goes by."""
+    kept = ""
+    while stream is not None and (raw := await stream.read(_CHUNK)):
+        kept = (kept + raw.decode("utf-8", "replace"))[-_KEPT:]
+    return kept.strip()
+
+
+class CommandBuilder:
+    """A builder's work: `BuildAgent(channel, CommandBuilder(...))`."""
+
+    def __init__(self, command: WatchedCommand, *, pr_url: str = "", worktrees: Path | None = None) -> None:
+        self._command = command
+        self._pr_url = pr_url
+        self._worktrees = worktrees
+
+    async def __call__(self, job: BuildJob) -> str:
+        """Build it; the address of the pull request."""
+        folder = None if self._worktrees is None else await worktree_of(self._worktrees, job.component)
+        env = {"BUILD_COMPONENT": job.component, "BUILD_AUDIT": job.details}
+        code, printed = await self._command.run(f"build {job.component}", env, folder)
+        last = printed.rsplit("\n", 1)[-1].strip()
+        if code != 0:
+            raise RuntimeError(f"exit code {code}: {last}"[:500])
+        url = self._pr_url.replace("{component}", job.component) or last
+        if not is_url(url):
+            raise RuntimeError(f"its last line is no address of a pull request: {url[:200]}")
+        return url
+
+
+class CommandAuditor:
+    """An auditor's work: `AuditAgent(channel, CommandAuditor(...))`."""
+
+    def __init__(self, command: WatchedCommand) -> None:
+        self._command = command
+
+    async def __call__(self, task: AuditTask) -> tuple[bool, str]:
+        """Look at it; whether it passes, and what was found."""
+        env = {"BUILD_COMPONENT": task.component, "BUILD_URL": task.url, "BUILD_BUILDER": task.builder}
+        code, printed = await self._command.run(f"audit {task.component}", env)
+        return code == 0, "" if code == 0 else printed or f"exit code {code}"
+
+
+async def worktree_of(folder: Path, component: str) -> Path:
+    """The component's own git worktree, on the branch `build/COMPONENT`; one that is there is kept as it is."""
+    place = (folder / component).resolve()
+    if place.is_dir():
+        return place
+    branch = f"build/{component}"
+    new = await _git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}") != 0
+    words: Sequence[str] = ("-b", branch, str(place)) if new else (str(place), branch)
+    if await _git("worktree", "add", "--quiet", *words) != 0:
+        raise RuntimeError(f"git made no worktree for {component} at {place}")
+    return place
+
+
+async def _git(*words: str) -> int:
+    process = await asyncio.create_subprocess_exec(
+        "git", *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+    )
+    return await process.wait()

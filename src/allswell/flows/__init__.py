@@ -1,1 +1,1 @@
-"""Flows: the YAML spec of a run's steps; so far how it is read strictly and how its arithmetic is checked."""
+"""Flows: a YAML file with the steps of a run: read strictly, checked, drawn; `run` carries one out."""

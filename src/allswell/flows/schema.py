@@ -6,16 +6,35 @@ value, a limit above its hard limit) is `allswell check`'s to say. A test holds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
-from allswell.domain.deadline import ScopeKind
-from allswell.flows.reading import TOP_KEYS
-from allswell.flows.spec import FLOW_NAME, NAME, STEP_ID
-from allswell.flows.steps import AUDIT_KEYS, STEP_KEYS
-from allswell.settings.arithmetic import RETRY_FIGURES
-from allswell.settings.catalogue import SETTINGS
-from allswell.settings.schema import DURATION_PATTERN
+import msgspec
+
+from allswell.domain.check.model import Figure, Finding, Place, Severity, worth_telling
+from allswell.domain.check.retries import retries_above_total, retries_fit, retry_after_fits
+from allswell.domain.check.scopes import (
+    ABOVE_HARD_LIMIT,
+    CYCLE,
+    UNKNOWN_NEED,
+    above_hard_limit,
+    critical_path,
+    escalation_in_reach,
+    needs_are_met,
+    never_fires,
+    override_announced,
+)
+from allswell.domain.lease.claim import STEP_ROLE
+from allswell.domain.scopes import ScopeKind
+from allswell.errors import Refused
+from allswell.flows.loader import BAD_FLOW, INCOMPLETE, BadYaml, load
+from allswell.flows.reader import AUDIT_KEYS, STEP_KEYS, TOP_KEYS, FlowReading, FlowStep, read_flow
+from allswell.flows.spec import FLOW_NAME, NAME, STEP_ID, Flow
+from allswell.settings.check import RETRY_FIGURES, calls
+from allswell.settings.schema import DURATION_PATTERN, SETTINGS
 from allswell.settings.schema import schema as of_settings
+from allswell.settings.settings import Settings
 
 Shape = dict[str, Any]
 
@@ -161,3 +180,91 @@ def schema() -> Shape:
         "required": ["steps"],
         "additionalProperties": False,
     }
+
+
+# The arithmetic of a flow file: its figures put before the rules, in the order in which a reader meets them.
+
+_REFUSED = frozenset(rule.id for rule in (BAD_FLOW, INCOMPLETE, ABOVE_HARD_LIMIT, UNKNOWN_NEED, CYCLE))
+"""What cannot be run at all. Other errors are limits that can never fire, and capped all the same."""
+
+
+def findings(content: bytes | str, file: str, settings: Settings) -> list[Finding]:
+    """What is wrong with a flow file, given the settings that fill in what it does not say."""
+    return _checked(content, file, settings)[1]
+
+
+def load_flow(content: bytes | str, file: str, settings: Settings) -> tuple[Flow, list[Finding]]:
+    """A flow that can be run, with what is to be announced about it (F12); `Refused` with the first mistake."""
+    flow, found = _checked(content, file, settings)
+    refused = [one for one in found if one.rule in _REFUSED and one.severity is Severity.ERROR]
+    if refused or flow is None:
+        first = refused[0]
+        more = f" ({len(refused) - 1} more: `allswell check {quote(file)}`)" if len(refused) > 1 else ""
+        where = str(first.place or file)
+        raise Refused("bad_flow", f"{where}: {first.says} {first.fix}{more}", where=where)
+    return flow, found
+
+
+def _checked(content: bytes | str, file: str, settings: Settings) -> tuple[Flow | None, list[Finding]]:
+    try:
+        root = load(content, file)
+    except BadYaml as error:
+        place = Place(file) if error.mark is None else Place(file, error.mark.line, error.mark.column)
+        fix = "Nothing else was looked at; mend this and check again."
+        return None, [BAD_FLOW.broken(f"{error.says[0].upper()}{error.says[1:]}.", (), fix=fix, place=place)]
+    read = read_flow(root, file, settings)
+    told = [
+        *read.findings,
+        *_flow(read, settings),
+        *(one for step in read.steps for one in _step_figures(step, read, settings)),
+    ]
+    return read.flow, list(dict.fromkeys(one for one in told if worth_telling(one)))
+
+
+def _flow(read: FlowReading, settings: Settings) -> Iterator[Finding]:
+    """What holds for the flow as a whole."""
+    limits = read.timeouts
+    for kind in ScopeKind:
+        yield from above_hard_limit(limits[kind], settings.figure(f"hard_limits.{kind}"))
+    flow, step = limits[ScopeKind.FLOW], limits[ScopeKind.STEP]
+    yield from never_fires(step, flow)
+    for kind in (ScopeKind.LLM_CALL, ScopeKind.TOOL):
+        if limits[kind].written:  # a default that a shorter step cuts off does no harm, and nobody can mend it
+            yield from never_fires(limits[kind], step)
+    if not read.steps or any(one.calls_models for one in read.steps):
+        retrying = calls(settings, limits[ScopeKind.LLM_CALL])
+        yield from retries_fit(retrying, step, most=settings.limits().hard_limit(ScopeKind.STEP))
+        yield from retry_after_fits(settings.figure("retry.retry_after_cap"), step)
+    if step.value < flow.value:
+        yield from escalation_in_reach(step, flow, settings.figure("timeout_escalation"))
+    steps = [one.step for one in read.steps]
+    yield from needs_are_met(steps)
+    yield from critical_path(steps, flow, most=settings.limits().hard_limit(ScopeKind.FLOW))
+
+
+def _not_here(inner: Figure, outer: Figure) -> Iterator[Finding]:
+    """A limit that cannot be reached in one step: in others it can be, so that it is a warning."""
+    for found in never_fires(inner, outer):
+        yield msgspec.structs.replace(found, severity=Severity.WARNING)
+
+
+def _step_figures(one: FlowStep, read: FlowReading, settings: Settings) -> Iterator[Finding]:
+    """What holds for one step."""
+    flow = read.timeouts[ScopeKind.FLOW]
+    if one.override is not None:
+        yield from override_announced(one.override, settings.figure("hard_limits.step"))
+        yield from never_fires(one.override, flow)
+        if one.calls_models and one.override.value < read.timeouts[ScopeKind.STEP].value:
+            # It may never call one, or only once: nothing is certain here.
+            retrying = calls(settings, read.timeouts[ScopeKind.LLM_CALL])
+            yield from retries_fit(retrying, one.override, severity=Severity.WARNING)
+        for kind in (ScopeKind.LLM_CALL, ScopeKind.TOOL):
+            if one.calls_models and read.timeouts[kind].written:
+                yield from _not_here(read.timeouts[kind], one.override)
+    verify = settings.figure("verify_timeout", STEP_ROLE)
+    if one.verifies and verify.written:
+        yield from _not_here(verify, one.step.limit)
+    if one.retries is not None:
+        yield from retries_above_total(*one.retries)
+    if one.step.retrying is not None and one.step.limit.value < flow.value:
+        yield from retries_fit(one.step.retrying, flow, most=settings.limits().hard_limit(ScopeKind.FLOW))

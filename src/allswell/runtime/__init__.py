@@ -1,1 +1,1 @@
-"""What touches the world: scopes with limits, threads and processes that can be given up, deadlines that travel."""
+"""What touches the world: process trees, git, attempts of agents, guards, threads, and deadlines that travel."""

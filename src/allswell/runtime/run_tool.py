@@ -23,13 +23,11 @@ from typing import IO, Self
 import msgspec
 
 from allswell.domain.duration import Duration
-from allswell.domain.span_names import EXIT_CODE
+from allswell.domain.rules.event import EXIT_CODE
 from allswell.errors import AllswellError, Refused
-from allswell.runtime.scoped import LimitedScope, tool
-from allswell.runtime.travel import deadline_environment
-from allswell.runtime.warden import (
+from allswell.runtime.deadlines import LimitedScope, tool
+from allswell.runtime.process import (
     KEEPER,
-    Ending,
     Handle,
     Result,
     WardenCommand,
@@ -39,8 +37,8 @@ from allswell.runtime.warden import (
     checked_cwd,
     find_program,
 )
-from allswell.timing.scope import Scope, ScopeTimeout
-from allswell.timing.scope.expiry import end_of, expire
+from allswell.runtime.propagation import deadline_environment
+from allswell.timing.scopes import Scope, ScopeTimeout, end_of, expire
 from allswell.timing.tracing import trace_environment
 
 TEXT = 1_048_576
@@ -121,7 +119,7 @@ async def run_tool(
     output: Output | None = None,
 ) -> ToolResult:
     """Run a command inside a `tool` scope; `env` is added to an allowlist, and whoever it leaves running is ended."""
-    with _Call(argv, cwd, env, input, output or Output()) as call:
+    with _ToolCall(argv, cwd, env, input, output or Output()) as call:
         scope = tool(call.name, timeout, timeout_override=timeout_override)
         try:
             async with scope:
@@ -143,7 +141,7 @@ def run_tool_sync(
     output: Output | None = None,
 ) -> ToolResult:
     """`run_tool` for code without an event loop."""
-    with _Call(argv, cwd, env, input, output or Output()) as call:
+    with _ToolCall(argv, cwd, env, input, output or Output()) as call:
         scope = tool(call.name, timeout, timeout_override=timeout_override).enter(None)
         try:
             result = call.run_sync(scope)
@@ -156,7 +154,7 @@ def run_tool_sync(
         return result
 
 
-class _Call:
+class _ToolCall:
     """One run of a tool, with its files."""
 
     def __init__(
@@ -270,27 +268,15 @@ async def _end(handle: Handle, scope: LimitedScope) -> Result:
     """Have the tree ended, whoever cancels us again meanwhile; bounded, as everything after a cancel is."""
     now = scope.now()
     end = end_of(scope, now) if scope.expiry is None else scope.expiry.end
-    handle.stop(max(end - now, 0.0) * 1_000 * _OF_THE_GRACE)
-    waiting = asyncio.ensure_future(handle.ended())
-    while not waiting.done() and scope.now() < end + _BEYOND:
+    waiting = asyncio.ensure_future(handle.end(max(end - now, 0.0) * 1_000 * _OF_THE_GRACE, beyond=_BEYOND))
+    while not waiting.done():
         with contextlib.suppress(asyncio.CancelledError):  # told once is enough: it goes on from here by itself
-            await asyncio.wait((waiting,), timeout=end + _BEYOND - scope.now())
-    if not waiting.done():
-        waiting.cancel()
-        return _unknown(handle)
+            await asyncio.wait((waiting,))
     return waiting.result()
 
 
 def _end_sync(handle: Handle, seconds: float) -> Result:
-    seconds = max(seconds, 0.0)
-    handle.stop(seconds * 1_000 * _OF_THE_GRACE)
-    return handle.wait(seconds + _BEYOND) or _unknown(handle)
-
-
-def _unknown(handle: Handle) -> Result:
-    """For a reaper that does not answer in time, on a machine that hangs; the tree is still its to end."""
-    survivors = (handle.pid,) if handle.has_started else ()
-    return Result(Ending.STOPPED, None, None, killed=True, survivors=survivors)
+    return handle.end_now(max(seconds, 0.0) * 1_000 * _OF_THE_GRACE, beyond=_BEYOND)
 
 
 def _text(file: IO[bytes]) -> str:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from math import floor
 from typing import TYPE_CHECKING, TypeVar
 
-from allswell.domain.deadline import positive
 from allswell.domain.duration import Duration
+from allswell.domain.scopes import positive
 from allswell.errors import Refused
 from allswell.store import sql
-from allswell.timing.scope import current
+from allswell.timing.scopes import current
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection

@@ -9,26 +9,26 @@ Units of work are counted from 1. What shall happen to which of them is said bef
 `lose_answer`  it breaks after the commit, which did take place; the caller cannot know (`CommitUnknown`).
 
 While `down` is set, everything is `Unavailable`. Whoever asks for the outcome of a lost commit is told the truth.
+`lose_event` names a kind of event instead of a number: the unit of work that writes one is lost (`lose_commit` or
+`lose_answer`), and from then on the connection is down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from allswell.domain.checkin import Agent
-from allswell.domain.delivery import Delivery, DeliveryFilter
-from allswell.domain.expense import ExpenseRow, Spent, SpentBy
-from allswell.domain.journal import Entry, Position
-from allswell.domain.listing import TaskFilter, TaskRow
-from allswell.domain.names import QuestionId, RunId, TaskId
+from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
+from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.lease.model import Agent
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter
 from allswell.domain.question import Question
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt
+from allswell.domain.rules.event import Entry, Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
 from allswell.errors import Unavailable
-from allswell.store.call import Call, Hearer
-from allswell.store.port import CommitUnknown, Store, Transaction
+from allswell.store.port import CommitUnknown, Hearer, RowChanges, Store, Transaction, Wakeup
 from allswell.store.views import Agenda
 
 T = TypeVar("T")
@@ -36,6 +36,28 @@ T = TypeVar("T")
 
 class _LostInCommit(Exception):
     """Rolls the work back on behalf of the connection that is to break during its commit."""
+
+
+class _Witnessed:
+    """A transaction that notices whether it writes an event of a kind; all else is the transaction's own."""
+
+    def __init__(self, tx: Transaction, kind: str, lost: Callable[[], None]) -> None:
+        self._tx = tx
+        self._kind = kind
+        self._lost = lost
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._tx, name)
+
+    async def write(self, changes: RowChanges) -> None:
+        """Write, and notice."""
+        if any(event.kind == self._kind for event in changes.events):
+            self._lost()
+        await self._tx.write(changes)
+
+
+def _witnessed(tx: Transaction, kind: str, committed: bool, lost: list[bool]) -> Transaction:  # noqa: FBT001
+    return cast("Transaction", _Witnessed(tx, kind, lambda: lost.append(committed)))
 
 
 class FaultyStore:
@@ -51,7 +73,7 @@ class FaultyStore:
     ) -> None:
         self.url = store.url
         self.shared_clock = store.shared_clock
-        self.abreast = store.abreast
+        self.max_parallel = store.max_parallel
         self.calls = 0
         self.down = False
         self._store = store
@@ -59,6 +81,11 @@ class FaultyStore:
         self._lose_commit = frozenset(lose_commit)
         self._lose_answer = frozenset(lose_answer)
         self._outcomes: dict[str, bool] = {}
+        self._lose_event: tuple[str, bool] | None = None
+
+    def lose_event(self, kind: str, *, committed: bool) -> None:
+        """Lose the next unit of work that tells the journal of this, committed or not, and be down from then on."""
+        self._lose_event = (kind, committed)
 
     def _reach(self) -> Store:
         if self.down:
@@ -83,8 +110,12 @@ class FaultyStore:
         self.calls += 1
         call = self.calls
 
+        lost: list[bool] = []
+
         async def broken(tx: Transaction) -> T:
-            result = await work(tx)
+            result = await work(tx if self._lose_event is None else _witnessed(tx, *self._lose_event, lost))
+            if lost and not lost[0]:
+                raise _LostInCommit
             if call in self._fail_before:
                 raise Unavailable(f"the connection broke in unit of work {call}, as the test wants it")
             if call in self._lose_commit:
@@ -94,17 +125,25 @@ class FaultyStore:
         try:
             result = await self._reach().transact(broken, durable=durable)
         except _LostInCommit:
+            self._go_down(lost)
             raise self._lost(call, committed=False) from None
+        if lost:
+            self._go_down(lost)
+            raise self._lost(call, committed=True)
         if call in self._lose_answer:
             raise self._lost(call, committed=True)
         return result
+
+    def _go_down(self, lost: list[bool]) -> None:
+        if lost:
+            self.down, self._lose_event = True, None
 
     async def outcome(self, ticket: str) -> bool:
         """Whether the transaction of a lost commit answer took place."""
         store = self._reach()
         return self._outcomes[ticket] if ticket in self._outcomes else await store.outcome(ticket)
 
-    def announce(self, call: Call) -> None:
+    def announce(self, call: Wakeup) -> None:
         """Tell other processes; while the connection is down, nobody hears it."""
         if not self.down:
             self._store.announce(call)
@@ -112,7 +151,7 @@ class FaultyStore:
     def hear(self, hearer: Hearer) -> None:
         """Hear other processes; while the connection is down, nobody is heard."""
 
-        def listen(call: Call) -> None:
+        def listen(call: Wakeup) -> None:
             if not self.down:
                 hearer(call)
 

@@ -5,16 +5,16 @@ from allswell.worker import Worker
 
 from __future__ import annotations
 
-from allswell.domain.message import Message
+from allswell.domain.worker.message import Message
 
 try:
     import psycopg_pool  # noqa: F401 - asked for once, here, so that what is missing is said plainly
 except ImportError as error:
     raise ImportError("the worker needs `pip install 'allswell[worker]'`") from error
 
-from allswell.worker.failures import BusinessFailure, HandlerFailure, OutOfTime, Permanent, Transient
+from allswell.worker.errors import BusinessFailure, HandlerFailure, OutOfTime, Permanent, Transient
 from allswell.worker.handlers import Handlers
-from allswell.worker.sending import send, send_async, send_batch
+from allswell.worker.queue import send, send_async, send_batch, send_batch_async
 from allswell.worker.setup import setup
 from allswell.worker.worker import Worker
 
@@ -30,5 +30,6 @@ __all__ = [
     "send",
     "send_async",
     "send_batch",
+    "send_batch_async",
     "setup",
 ]

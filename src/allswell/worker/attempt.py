@@ -8,20 +8,46 @@ import threading
 import time
 import traceback
 
-from allswell.domain.layers import Layers
-from allswell.runtime.threads import ThreadCall
-from allswell.worker.connection import HandlerConnection
-from allswell.worker.handler_loop import AsyncCall
+from allswell.domain.worker.limits import Layers
+from allswell.domain.worker.message import too_slow
+from allswell.runtime.calls import ThreadCall
+from allswell.worker.connection import HandlerConnection, Limit
+from allswell.worker.event_loop import AsyncCall
 from allswell.worker.handlers import Handler
-from allswell.worker.limit import Limit
-from allswell.worker.queue import Taken
+from allswell.worker.queue import QueueToken, Taken
 
 CANCEL_SECONDS = 5.0
 """How long the server is asked to cancel a statement before its connection is cut all the same."""
 
 
+class InHand:
+    """The messages that a worker has read and that have no end yet, over all its shifts, and until when each is hidden.
+
+    One that shows again meanwhile is not read again by its own worker (`Queue.unread`).
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, int], tuple[QueueToken, float]] = {}
+
+    def take(self, token: QueueToken, until: float) -> None:
+        """A message was read; its handler counts as stuck after so long on the monotonic clock."""
+        self._held[token.id, token.sent] = token, until
+
+    def let_go(self, token: QueueToken) -> None:
+        """It has an end, or may be read again."""
+        key = token.id, token.sent
+        held = self._held.get(key)
+        if held is not None and held[0] == token:
+            self._held.pop(key, None)
+
+    def more(self, token: QueueToken) -> float | None:
+        """For how many seconds more a message is to be hidden that was read though it is in hand; None: it is not."""
+        held = self._held.get((token.id, token.sent))
+        return None if held is None else max(held[1] - time.monotonic(), 1.0)
+
+
 CALLER = "_perform"
-"""The function that calls handlers (`shift`): a handler's stack is told from there on."""
+"""The function that calls handlers (session.py): a handler's stack is told from there on."""
 
 
 class MessageAttempt:
@@ -35,8 +61,12 @@ class MessageAttempt:
         self.handler = handler
         """None where the message says of no type that has one."""
         self.limit = Limit(layers, since + layers.visibility_timeout)
+        self._visibility = layers.visibility_timeout
         self.began = since
         """When its handler began, or when its message was last hidden for longer."""
+        self.first_began = since
+        self.kept = False
+        """Whether its message stays in hand when its handler has ended: its end is written elsewhere."""
         self.call: ThreadCall[None] | None = None
         self.async_call: AsyncCall | None = None
         self.given_up = False
@@ -47,13 +77,25 @@ class MessageAttempt:
     def begin(self) -> None:
         """Called in the handler's thread."""
         self._thread = threading.get_ident()
-        self.began = time.monotonic()
+        self.began = self.first_began = time.monotonic()
         self.connection.limit = self.limit
 
     def hidden_again(self, since: float, visibility: float) -> None:
         """Its message was hidden for longer."""
         self.began = since
         self.limit.ends = since + visibility
+
+    def slept(self, seconds: float) -> None:
+        """The whole process stood still for so long: the handler had nothing of it."""
+        self.began += seconds
+        self.first_began += seconds
+
+    def too_slow(self) -> str:
+        """What to do about a handler that takes longer than its message is hidden; empty where it does not."""
+        took = time.monotonic() - self.first_began
+        if took <= self._visibility or self.handler is None or self.handler.long:
+            return ""
+        return too_slow(took, self._visibility)
 
     def give_up(self) -> bool:
         """Count on it no longer: its slot is free at once. False if it has ended, or somebody did so before."""

@@ -2,46 +2,93 @@
 -- Every parameter travels as text, and each statement says its types. {queue} and {archive} are PGMQ's own tables.
 
 -- name: hold
--- The fence: lock a message if its token is still the current one.
-SELECT read_ct FROM {queue} WHERE msg_id = $1::bigint AND read_ct = $2::integer FOR UPDATE;
+-- The fence: lock messages whose tokens are still the current ones. ($1: tokens as JSON)
+SELECT held.msg_id::text
+FROM {queue} AS held
+JOIN jsonb_to_recordset($1::jsonb) AS token (id bigint, count integer, sent bigint)
+    ON held.msg_id = token.id AND held.read_ct = token.count
+    AND (extract(epoch FROM held.enqueued_at) * 1000000)::bigint = token.sent
+ORDER BY held.msg_id
+FOR UPDATE OF held;
+
+-- name: one_cause_at_a_time
+-- Two workers that meet the same cause at once would ask two questions.
+SELECT pg_advisory_xact_lock(hashtext('allswell_worker.cause'), hashtext($1::text || ' ' || $2::text));
+
+-- name: open_question
+-- The question that is open about a cause, and how many messages it is about.
+SELECT known.question, count(*)::text
+FROM allswell_worker.trouble AS known
+JOIN allswell.question AS asked ON asked.id = known.question
+WHERE known.queue = $1::text AND known.state = 'quarantined' AND md5(known.cause) = md5($2::text)
+  AND known.cause = $2::text AND asked.closed_at IS NULL
+GROUP BY known.question
+LIMIT 1;
 
 -- name: take_out
--- Move a message out of the queue, into PGMQ's archive.
-SELECT pgmq.archive($1::text, $2::bigint);
+-- Move messages out of the queue, into PGMQ's archive. ($2: their ids as JSON)
+SELECT pgmq.archive($1::text, ARRAY(SELECT jsonb_array_elements_text($2::jsonb)::bigint));
 
 -- name: note
--- Write down that a message is quarantined, and which question is about it.
-INSERT INTO allswell_worker.trouble (queue, msg_id, read_ct, state, recorded, retries, code, reason, question)
-VALUES ($1::text, $2::bigint, $3::integer, 'quarantined', $4::integer, $5::integer, $6::text, $7::text, $8::text)
+-- Write down that messages are quarantined, and which question is about them. ($4: what is known of each, as JSON)
+INSERT INTO allswell_worker.trouble
+    (queue, question, cause, state, msg_id, sent, read_ct, recorded, retries, code, reason)
+SELECT $1::text, $2::text, $3::text, 'quarantined', one.id, one.sent, one.count, one.recorded, one.retries, one.code,
+       one.reason
+FROM jsonb_to_recordset($4::jsonb)
+    AS one (id bigint, sent bigint, count integer, recorded integer, retries integer, code text, reason text)
 ON CONFLICT (queue, msg_id) DO UPDATE
-SET read_ct = excluded.read_ct, state = excluded.state, recorded = excluded.recorded, retries = excluded.retries,
-    code = excluded.code, reason = excluded.reason, question = excluded.question, noted_at = clock_timestamp();
+SET sent = excluded.sent, read_ct = excluded.read_ct, state = excluded.state, recorded = excluded.recorded,
+    retries = excluded.retries, code = excluded.code, reason = excluded.reason, question = excluded.question,
+    cause = excluded.cause, noted_at = clock_timestamp();
+
+-- name: unsettled
+-- Messages that a question is about and that its answer has not been carried out for: some of them, locked.
+SELECT msg_id::text, read_ct::text, sent::text FROM allswell_worker.trouble
+WHERE queue = $1::text AND question = $2::text AND state = 'quarantined'
+ORDER BY msg_id
+LIMIT $3::integer
+FOR UPDATE SKIP LOCKED;
 
 -- name: settle
--- The answer to this question takes effect, if it has not yet.
-UPDATE allswell_worker.trouble
-SET state = $4::text, recorded = $5::integer, retries = $6::integer, late = 0, noted_at = clock_timestamp()
-WHERE queue = $1::text AND msg_id = $2::bigint AND question = $3::text AND state = 'quarantined'
-RETURNING msg_id;
+-- The answer takes effect for these. ($3: tokens as JSON)
+UPDATE allswell_worker.trouble AS known
+SET state = $2::text, recorded = known.read_ct, retries = 0, late = 0, noted_at = clock_timestamp()
+FROM jsonb_to_recordset($3::jsonb) AS token (id bigint)
+WHERE known.queue = $1::text AND known.msg_id = token.id;
 
 -- name: bring_back
--- Move a message out of the archive, back into the queue, visible at once; its id and its count of readings stay.
+-- Move messages out of the archive, back into the queue, visible at once; their ids and counts of readings stay. A message
+-- is not there where the queue was dropped since: one of the same id is another one. ($1: tokens as JSON)
 WITH found AS (
-    DELETE FROM {archive} WHERE msg_id = $1::bigint RETURNING msg_id, read_ct, enqueued_at, message, headers
+    DELETE FROM {archive} AS kept
+    USING jsonb_to_recordset($1::jsonb) AS token (id bigint, sent bigint)
+    WHERE kept.msg_id = token.id AND (extract(epoch FROM kept.enqueued_at) * 1000000)::bigint = token.sent
+    RETURNING kept.msg_id, kept.read_ct, kept.enqueued_at, kept.message, kept.headers
 )
 INSERT INTO {queue} (msg_id, read_ct, enqueued_at, vt, message, headers) OVERRIDING SYSTEM VALUE
 SELECT msg_id, read_ct, enqueued_at, clock_timestamp(), message, headers FROM found
-RETURNING msg_id;
+RETURNING msg_id::text;
+
+-- name: forget
+-- Messages that are not there any more: nothing is known of them. ($2: tokens as JSON)
+DELETE FROM allswell_worker.trouble AS known
+USING jsonb_to_recordset($2::jsonb) AS token (id bigint, sent bigint)
+WHERE known.queue = $1::text AND known.msg_id = token.id AND known.sent = token.sent;
 
 -- name: end_of_batch
--- A message has ended: its batch has one less open; gives what is to be sent if it was the last.
-WITH counted AS (
-    UPDATE allswell_worker.batch AS batch SET open = open - 1
-    FROM {archive} AS ended
-    WHERE ended.msg_id = $1::bigint
-      AND batch.id = CASE jsonb_typeof(ended.headers -> 'allswell_batch')
-                         WHEN 'number' THEN (ended.headers ->> 'allswell_batch')::numeric
-                     END
+-- Messages have ended: their batches have so many less open; gives what is to be sent where it was the last. ($1: tokens)
+WITH ended AS (
+    SELECT (kept.headers ->> 'allswell_batch')::numeric AS batch, count(*) AS messages
+    FROM {archive} AS kept
+    JOIN jsonb_to_recordset($1::jsonb) AS token (id bigint, sent bigint)
+        ON kept.msg_id = token.id AND (extract(epoch FROM kept.enqueued_at) * 1000000)::bigint = token.sent
+    WHERE jsonb_typeof(kept.headers -> 'allswell_batch') = 'number'
+    GROUP BY 1
+), counted AS (
+    UPDATE allswell_worker.batch AS batch SET open = open - ended.messages
+    FROM ended
+    WHERE batch.id = ended.batch
     RETURNING batch.id, batch.open, batch.queue, batch.message
 )
 SELECT queue, message::text, id::text FROM counted WHERE open = 0;

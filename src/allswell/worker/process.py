@@ -16,18 +16,23 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import msgspec
 
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.worker.handlers import Handlers
-from allswell.worker.plan import WorkerPlan
+from allswell.runtime.host import keep_to_ourselves, take_over
+from allswell.worker.handlers import Handlers, WorkerPlan
 from allswell.worker.status import WorkerStatus
 from allswell.worker.worker import Worker
 
 BEAT_SECONDS = 1.0
 HELD_SECONDS = 30.0
-"""An interpreter that is held for so long is ended by itself, for the supervising process may be gone."""
+"""An interpreter that is held for so long is ended by itself, for the supervising process may be gone.
+
+Seconds of work, not of the clock: a process that was stopped meanwhile (SIGSTOP, a container) has done none."""
+SLEPT_SECONDS = 5.0
+"""A beat that comes so long after the last one comes after a pause of the whole process."""
 WRONG, SPENT, UNREACHABLE = 2, 70, 75
 """What it ends with: trying again will not help; it no longer does its work; the database cannot be reached."""
 
@@ -42,6 +47,8 @@ class ProcessOrder(msgspec.Struct, frozen=True):
     plan: WorkerPlan
     told_on: int = 1
     """The descriptor that it says on how it is."""
+    environment: bytes = b""
+    """Its environment: it began with what everybody may know."""
 
 
 def is_handlers_name(name: str) -> tuple[str, str]:
@@ -76,10 +83,12 @@ def load_handlers(name: str, folder: str) -> Handlers:
 
 def main() -> int:
     """Handle messages until told to stop."""
+    keep_to_ourselves()
     faulthandler.enable()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # what matters of a lost connection, the worker says itself
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ProcessOrder)
+    take_over(order.environment)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
@@ -96,15 +105,19 @@ def main() -> int:
     except (Exception, SystemExit):  # of the user's own module, which is told where
         logging.exception("%s cannot be loaded", order.handlers)  # noqa: LOG015 - nobody else logs yet
         return WRONG
-    alive = True
+    alive, beat = True, time.monotonic()
+    faulthandler.register(signal.SIGPROF, all_threads=True, chain=True)
     while alive and not stop.wait(BEAT_SECONDS):
-        faulthandler.dump_traceback_later(HELD_SECONDS, exit=True)
+        signal.setitimer(signal.ITIMER_PROF, HELD_SECONDS)
+        slept, beat = time.monotonic() - beat > SLEPT_SECONDS, time.monotonic()
+        if slept:
+            continue  # the whole process stood still: its threads must come round before they are judged
         status = worker.status()
         _say(order.told_on, status)
         alive = status.alive
     if not alive:
         faulthandler.dump_traceback()
-    faulthandler.dump_traceback_later(HELD_SECONDS + order.plan.stop_timeout, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, HELD_SECONDS + order.plan.stop_timeout)
     worker.stop()
     return 0 if alive else SPENT
 

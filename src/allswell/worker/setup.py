@@ -8,6 +8,8 @@ SQL from PyPI's `pgmq`. Every step may be repeated, and says what it did.
 from __future__ import annotations
 
 import asyncio
+import getpass
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +17,15 @@ from typing import Any
 
 import msgspec
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from allswell.errors import Refused, Unavailable
-from allswell.worker.failures import sentence
-from allswell.worker.operator_desk import make_store
-from allswell.worker.plan import WorkerPlan, refuse_unreadable
-from allswell.worker.queue import STATEMENTS, Queue, statement
+from allswell.worker.errors import sentence
+from allswell.worker.escalation import make_store
+from allswell.worker.handlers import WorkerPlan, refuse_unreadable
+from allswell.worker.queue import STATEMENTS, Queue, can_name, statement
 
 OLDEST = (1, 5)
 """The oldest PGMQ that messages have headers in."""
@@ -55,8 +59,45 @@ def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _lin
             say("the store is there" if before else "made the store (allswell), for the questions about messages")
             _make(connection, named, say, notify=notify)
         except psycopg.errors.InsufficientPrivilege as error:
-            text = f"this role may not set up PGMQ: {sentence(error)}; ask whoever owns the database to do it once"
-            raise Refused("not_allowed", text, where="store") from error
+            text = f"role {role_of(conninfo)} may not set up queue {queue}: {sentence(error)}"
+            hint = "have the database's owner run `allswell worker setup` once, then its output with --print-grants"
+            raise Refused("not_allowed", text, where="store", hint=hint) from error
+
+
+def not_allowed(error: psycopg.Error, conninfo: str, queue: str) -> Refused:
+    """What a role is told that lacks a right."""
+    text = f"role {role_of(conninfo)} may not use queue {queue}: {sentence(error)}"
+    hint = f"`allswell worker setup {queue} --print-grants` prints what the database's owner has to run"
+    return Refused("no_permission", text, where="store", hint=hint)
+
+
+def role_of(conninfo: str) -> str:
+    """The role that a connection string names; else that of the operating system."""
+    return str(conninfo_to_dict(conninfo).get("user") or os.environ.get("PGUSER") or getpass.getuser())
+
+
+def grants(queue: str, role: str) -> str:
+    """What the owner of a database runs, once, so that a role may handle the messages of a queue and send to it."""
+    named = Queue(queue)
+    who = sql.Identifier(role).as_string()
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", role):
+        who = role
+    tables = f'pgmq."{named.table}", pgmq."a_{named.name}"'
+    return "\n".join(
+        (
+            f"GRANT USAGE ON SCHEMA pgmq, allswell, allswell_worker TO {who};",
+            f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgmq TO {who};",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {who};",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA allswell, allswell_worker TO {who};",
+            f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgmq, allswell, allswell_worker TO {who};",
+            f"GRANT SELECT ON pgmq.meta TO {who};",
+            "DO $$ BEGIN",
+            "    IF to_regclass('pgmq.notify_insert_throttle') IS NOT NULL THEN",
+            f"        GRANT SELECT, UPDATE ON pgmq.notify_insert_throttle TO {who};",
+            "    END IF;",
+            "END $$;",
+        )
+    )
 
 
 def look(connection: psycopg.Connection[Any]) -> PgmqFound:
@@ -73,6 +114,8 @@ def refuse_unless_ready(plan: WorkerPlan) -> None:
             _refuse_unless_ready(connection, Queue(plan.queue))
     except psycopg.OperationalError as error:
         raise _unreachable(error) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise not_allowed(error, plan.conninfo, plan.queue) from error
 
 
 def _refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> None:
@@ -94,6 +137,10 @@ def _make(connection: psycopg.Connection[Any], queue: Queue, say: Callable[[str]
     found = look(connection)
     _pgmq(connection, found, say)
     connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
+    if not found.has_tables:
+        for (name,) in connection.execute(statement("queues")).fetchall():
+            if can_name(name):
+                Queue(name).date_troubles(connection)
     say("the worker's own tables are there" if found.has_tables else "made the worker's own tables (allswell_worker)")
     if _answer(connection, "queue_exists", queue.name):
         say(f"queue {queue.name} is there")

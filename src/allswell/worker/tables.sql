@@ -16,7 +16,12 @@ CREATE TABLE IF NOT EXISTS allswell_worker.trouble (
     PRIMARY KEY (queue, msg_id)
 );
 ALTER TABLE allswell_worker.trouble
-    ADD COLUMN IF NOT EXISTS late integer NOT NULL DEFAULT 0;  -- readings that ended when it was somebody else's already
+    ADD COLUMN IF NOT EXISTS late integer NOT NULL DEFAULT 0,  -- readings that ended when it was another worker's already
+    ADD COLUMN IF NOT EXISTS sent bigint NOT NULL DEFAULT 0;   -- microseconds: a queue made anew counts from 1 again
+ALTER TABLE allswell_worker.trouble
+    ADD COLUMN IF NOT EXISTS cause text NOT NULL DEFAULT '';   -- messages of one cause share a question
+CREATE INDEX IF NOT EXISTS trouble_cause ON allswell_worker.trouble (queue, md5(cause)) WHERE state = 'quarantined';
+CREATE INDEX IF NOT EXISTS trouble_question ON allswell_worker.trouble (question) WHERE state = 'quarantined';
 CREATE INDEX IF NOT EXISTS trouble_quarantined ON allswell_worker.trouble (queue, msg_id) WHERE state = 'quarantined';
 
 -- Messages that were sent together, and what follows the last of them.

@@ -13,35 +13,207 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from allswell.domain.handling import MessagePolicy
-from allswell.domain.health import WorkerCondition, spent
-from allswell.domain.layers import LONGEST_SECONDS, STUCK_GRACE, Layers
+from allswell.domain.worker.limits import LONGEST_SECONDS, STUCK_GRACE, Layers, WorkerCondition, spent
+from allswell.domain.worker.message import MessagePolicy
 from allswell.errors import Refused
-from allswell.worker.connection import HandlerConnection
-from allswell.worker.failures import sentence
-from allswell.worker.figures import Figures
-from allswell.worker.handlers import Function, Handlers
-from allswell.worker.keeping import Keeper
-from allswell.worker.listener import Listener
-from allswell.worker.operator_desk import OperatorDesk
-from allswell.worker.plan import WorkerPlan, checked_plan
-from allswell.worker.queue import Queue
-from allswell.worker.reader import Reader
+from allswell.worker.attempt import InHand, MessageAttempt
+from allswell.worker.connection import SET_CAP, HandlerConnection
+from allswell.worker.errors import sentence
+from allswell.worker.escalation import MessageEscalation
+from allswell.worker.event_loop import HandlerLoop
+from allswell.worker.handlers import Function, Handlers, HookFunction, WorkerHook, WorkerPlan, checked_plan
+from allswell.worker.metrics import RepeatedLog, WorkerMetrics
+from allswell.worker.queue import Queue, QueueToken
+from allswell.worker.reader import Listener, Reader
+from allswell.worker.session import LATE, LINE_SECONDS, WorkerSession
 from allswell.worker.setup import refuse_unless_ready
-from allswell.worker.shift import Shift
-from allswell.worker.status import WorkerStatus
-from allswell.worker.watcher import Watcher
+from allswell.worker.status import WorkerStatus, be_gone, be_present
+
+# Finding handlers that are stuck: a thread that needs neither the queue, nor the pool, nor the handler's thread (W4).
+#
+# A handler is stuck when it has run for the visibility timeout and 5 s more, counted from its start or from when its
+# message was last hidden for longer. It is logged once with its stack, counted once, its statement is cancelled on the
+# server and its connection cut, and its slot is taken by a new thread. The watcher itself only looks and decides: the
+# cutting, which may take time, is done by a thread of its own.
+#
+# When the whole process stood still (SIGSTOP, a machine that was suspended), every handler seems to be stuck in the
+# moment in which it goes on. A look that comes late tells of that: what handlers did not have is not held against them.
 
 log = logging.getLogger("allswell.worker")
+LOOK_SECONDS = 0.2
+"""How often it looks."""
+LATE_SECONDS = 1.0
+"""A look that comes so long after the last one comes after a pause of the whole process: that is no handler's fault."""
+
+
+class StuckHandlerDetector:
+    """The thread that looks."""
+
+    def __init__(self, shift: WorkerSession, reader: Reader, on_critical: Callable[[str], None]) -> None:
+        self._shift = shift
+        self._reader = reader
+        self._on_critical = on_critical
+        self._looked = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="allswell-watcher", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                self._look()
+            except Exception:
+                log.exception("the watcher failed, and goes on")
+
+    def _look(self) -> None:
+        layers = self._shift.plan.layers
+        now = time.monotonic()
+        slept, self._looked = now - self._looked, now
+        if slept > LATE_SECONDS:
+            for attempt in self._shift.attempts():
+                attempt.slept(slept)
+            return
+        self._shift.give_back_line(LINE_SECONDS)
+        for attempt in self._shift.attempts():
+            elapsed, whole = now - attempt.began, now - attempt.first_began
+            over = attempt.handler is not None and attempt.handler.long and whole > self._shift.plan.long_timeout
+            if elapsed <= layers.stuck_after and not over:
+                continue
+            stack, message = attempt.stack(), attempt.taken.token.id
+            limit = f" (long_timeout is {self._shift.plan.long_timeout:g}s)" if over else ""
+            if self._shift.give_up(attempt):
+                text = "Thread stuck for %.1fs processing %s - abandoning%s\n%s"
+                log.error(text, whole if over else elapsed, message, limit, stack)
+                self._shift.figures.stuck(message)
+        condition, why = self._shift.figures.condition()
+        silent = now - self._reader.seen
+        if silent > layers.pool_timeout + layers.stuck_after:
+            condition, why = WorkerCondition.CRITICAL, f"the reader has stood still for {silent:.0f} s"
+        if condition is WorkerCondition.CRITICAL and not self._shift.stopping:
+            self._on_critical(why)
+
+
+# Keeping up what must be said to the database again and again, on a connection of its own.
+#
+# The messages of long handlers are hidden for longer at each third of the visibility timeout (W7), and every few
+# seconds the worker says how it is, for `allswell worker status`.
+#
+# A message that turns out to belong to somebody else is lost: its handler is given up, for nothing that it still does
+# can be kept. While the database cannot be reached nothing is kept hidden, and the watcher's limit holds.
+
+TELL_SECONDS = 5.0
+"""How often the worker says how it is."""
+TELL_LIMIT = 1.0
+"""How long that may take, in seconds: long handlers wait meanwhile for their messages to be hidden."""
+repeated = RepeatedLog(log)
+
+
+class VisibilityKeeper:
+    """The thread that hides messages for longer."""
+
+    def __init__(self, shift: WorkerSession, tell: Callable[[], WorkerStatus]) -> None:
+        self._shift = shift
+        self._tell = tell
+        self._name = f"{socket.gethostname()}:{os.getpid()}:{time.time():.3f}"
+        self._told = -inf
+        self._over = threading.Event()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._thread = threading.Thread(target=self._run, name="allswell-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop."""
+        self._over.set()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        third = self._shift.plan.layers.visibility_timeout / 3
+        while not self._over.wait(min(third / 4, 1.0)):
+            now = time.monotonic()
+            due = [
+                attempt
+                for attempt in self._shift.attempts()
+                if attempt.handler is not None and attempt.handler.long and now - attempt.began >= third
+            ]
+            try:
+                if due:
+                    self._hide(due)
+                if now - self._told >= TELL_SECONDS:
+                    self._told = now
+                    with self._said_within(TELL_LIMIT) as connection:
+                        self._shift.figures.depth = self._shift.queue.depth(connection, at_most=True)
+                        be_present(connection, self._name, self._tell())
+            except psycopg.Error as error:
+                why = sentence(error)
+                repeated.write(logging.WARNING, why, "what must be kept up cannot be said to the database: %s", why)
+                self._disconnect()
+        with suppress(psycopg.Error), self._said_within(TELL_LIMIT) as connection:
+            be_gone(connection, self._name)
+        self._disconnect()
+
+    def _hide(self, due: list[MessageAttempt]) -> None:
+        visibility = self._shift.plan.layers.visibility_timeout
+        since = time.monotonic()
+        tokens = [attempt.taken.token for attempt in due]
+        with self._said_within(visibility / 3) as connection:
+            hidden, locked = self._shift.queue.hide(connection, tokens, visibility)
+        lost: dict[QueueToken, str] = {}
+        for attempt in due:
+            token = attempt.taken.token
+            if token.id in hidden:
+                attempt.hidden_again(since, visibility)
+            elif token.id not in locked and self._shift.give_up(attempt):
+                log.warning("message %s is somebody else's now: its handler is given up", token.id)
+                self._shift.figures.ended(LATE)
+                lost[token] = ""
+        if lost:
+            with self._said_within(TELL_LIMIT) as connection:
+                self._shift.queue.came_back(connection, lost)
+
+    @contextmanager
+    def _said_within(self, seconds: float) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction whose statements each end within so long: a lock must not let all others go."""
+        connection = self._connected()
+        with connection.transaction():
+            connection.execute(SET_CAP, (str(max(round(seconds * 1_000), 1)),))
+            yield connection
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            plan = self._shift.plan
+            self._connection = psycopg.connect(plan.conninfo, autocommit=True, **plan.connecting())
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+READING_SECONDS = 2.0
+"""How long a stop waits for a reading that is under way."""
 RETIRING_SECONDS = 60.0
 """How long handlers of a shift that was restarted may go on beside the new one."""
 
@@ -61,6 +233,9 @@ class Worker:
         stuck_grace: float = STUCK_GRACE,
         retry_pauses: Sequence[float] = (10, 60, 300),
         poison_after: int = 3,
+        unknown_type_pause: float = 60.0,
+        unknown_type_rounds: int = 10,
+        long_timeout: float = 3_600.0,
         poll_interval: float = 1.0,
         stop_timeout: float = 10.0,
         listen: bool = True,
@@ -72,15 +247,18 @@ class Worker:
             conninfo,
             queue,
             layers,
-            MessagePolicy(pauses, poison_after),
+            MessagePolicy(pauses, poison_after, round(unknown_type_pause * 1_000), unknown_type_rounds),
             poll_interval=poll_interval,
             listen=listen,
             stop_timeout=stop_timeout,
+            long_timeout=long_timeout,
         )
         Queue(queue)  # or it is refused
         self.plan = checked_plan(plan)
         self.handlers = Handlers() if handlers is None else handlers
-        self.figures = Figures()
+        self.figures = WorkerMetrics()
+        self.in_hand = InHand()
+        self.loop = HandlerLoop()
         self._restarts: tuple[int, ...] = ()
         """When it was restarted in its process, because it was critical."""
         self._lock = threading.RLock()
@@ -94,12 +272,20 @@ class Worker:
     def by(cls, plan: WorkerPlan, handlers: Handlers) -> Self:
         """A worker that goes by a plan made elsewhere."""
         worker = cls(plan.conninfo, plan.queue, handlers=handlers)
-        worker.plan, worker.figures = checked_plan(plan), Figures(plan.health)
+        worker.plan, worker.figures = checked_plan(plan), WorkerMetrics(plan.health)
         return worker
 
     def handler(self, type_: str, *, long: bool = False) -> Callable[[Function], Function]:
         """Have a function handle messages of this type; it is given the message and a connection."""
         return self.handlers.handler(type_, long=long)
+
+    def on_start(self, function: HookFunction) -> HookFunction:
+        """Have a function called before the first message is read; see `Handlers.on_start`."""
+        return self.handlers.on_start(function)
+
+    def on_stop(self, function: HookFunction) -> HookFunction:
+        """Have a function called after the last message was handled; see `Handlers.on_stop`."""
+        return self.handlers.on_stop(function)
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -114,6 +300,8 @@ class Worker:
             if self._parts is not None:
                 raise Refused("running", "this worker runs already", where="worker")
             self._stopped.clear()
+            for hook in self.handlers.at_start():
+                self._call(hook)
             self._parts = _Parts(self)
 
     def stop(self, timeout: float | None = None) -> None:
@@ -127,7 +315,19 @@ class Worker:
             for old in retiring:
                 old.let_go(give_up_at - time.monotonic())
             parts.end(give_up_at - time.monotonic())
+            for hook in self.handlers.at_stop():
+                try:
+                    self._call(hook)
+                except Exception:
+                    log.exception("what is called at the stop of the worker failed")
+            self.loop.close()
         self._stopped.set()
+
+    def _call(self, hook: WorkerHook) -> None:
+        if hook.is_async:
+            self.loop.begin(hook.function).wait()
+        else:
+            hook.function()
 
     def run(self) -> None:
         """Handle messages until `stop` is called, by a signal's handler or another thread."""
@@ -150,7 +350,14 @@ class Worker:
 
     def condition(self) -> tuple[WorkerCondition, str]:
         """Healthy, degraded or critical, and why."""
-        return self.figures.condition()
+        how, why = self.figures.condition()
+        if how is not WorkerCondition.CRITICAL and (blind := self._blind()):
+            return WorkerCondition.DEGRADED, blind
+        return how, why
+
+    def _blind(self) -> str:
+        parts = self._parts
+        return "" if parts is None else parts.reader.blind()
 
     def counts(self) -> dict[str, int]:
         """What it has done so far."""
@@ -167,12 +374,30 @@ class Worker:
         """How it is, for others."""
         how, why = self.condition()
         running = self._parts is not None
-        return WorkerStatus(os.getpid(), self.plan.queue, running, self.alive(), how, why, self.counts(), self._since)
+        oldest = min(self._attempts(), key=lambda attempt: attempt.first_began, default=None)
+        return WorkerStatus(
+            os.getpid(),
+            self.plan.queue,
+            running,
+            self.alive(),
+            how,
+            why,
+            self.counts(),
+            self._since,
+            reads=not self._blind(),
+            oldest=0.0 if oldest is None else round(time.monotonic() - oldest.first_began, 3),
+            oldest_type="" if oldest is None or oldest.handler is None else oldest.handler.type,
+            depth=self.figures.depth,
+            too_slow=self.figures.too_slow_types(),
+        )
 
     def running(self) -> list[int]:
         """The ids of the messages that are being handled."""
+        return [attempt.taken.token.id for attempt in self._attempts()]
+
+    def _attempts(self) -> list[MessageAttempt]:
         parts = self._parts
-        return [] if parts is None else [attempt.taken.token.id for attempt in parts.shift.attempts()]
+        return [] if parts is None else parts.shift.attempts()
 
     def silent(self) -> float:
         """For how long the reader has not come round, in seconds."""
@@ -221,17 +446,17 @@ class _Parts:
     """All that runs in one shift."""
 
     def __init__(self, worker: Worker) -> None:
-        desk = OperatorDesk(worker.plan, worker.figures)
-        self.shift = Shift(worker.plan, worker.handlers, worker.figures, desk)
+        desk = MessageEscalation(worker.plan, worker.figures, worker.in_hand)
+        self.shift = WorkerSession(worker.plan, worker.handlers, worker.figures, desk, worker.in_hand, worker.loop)
         self.shift.pool.open()
         self.reader = Reader(self.shift)
-        others: list[Watcher | Keeper | Listener | OperatorDesk] = [
+        others: list[StuckHandlerDetector | VisibilityKeeper | Listener | MessageEscalation] = [
             desk,
-            Watcher(self.shift, self.reader, worker.restart),
-            Keeper(self.shift, worker.status),
+            StuckHandlerDetector(self.shift, self.reader, worker.restart),
+            VisibilityKeeper(self.shift, worker.status),
         ]
         if worker.plan.listen:
-            others.append(Listener(worker.plan, self.reader.told))
+            others.append(Listener(worker.plan, self.reader))
         self._others = others
         for part in (self.reader, *others):
             part.start()
@@ -239,6 +464,8 @@ class _Parts:
     def let_go(self, seconds: float) -> None:
         """Read no more, wait so long for what runs, and give the rest back."""
         self.shift.stopping = True
+        self.reader.wait_for_reading(READING_SECONDS)
+        self.shift.give_back_line()
         self.shift.wake.set()
         left_over = self.shift.drain(seconds)
         try:
@@ -249,7 +476,7 @@ class _Parts:
     def end(self, seconds: float) -> None:
         """Let go, and stop all of it."""
         self.let_go(seconds)
-        self.reader.stop(2.0)
+        self.reader.stop(READING_SECONDS)
         for part in self._others:
             part.stop()
         self.shift.close()

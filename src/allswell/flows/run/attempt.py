@@ -3,7 +3,8 @@
     begin      what the steps before gave is looked up and put in
     work       the command, the agent or the function; with an audit, again until it passes, three times at most (C2)
     finalize   outputs are looked for and measured; at a timeout, what F9 lists is kept; the receipt is written
-    route      the store is told: done, failed, timed out, interrupted; what follows from it is its decision
+    route      the store is told: done, failed, timed out, interrupted; what follows from it is its decision. Where it
+               is away, that is kept on disk, and told when it is back, by whoever then runs or resumes (ADR 72)
 
 The receipt is written before the store is told that the step is done: a crash in between leaves a receipt of a step
 that will be run again, and never a step that is done without one.
@@ -12,40 +13,147 @@ that will be run again, and never a step that is done without one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from allswell.domain.audit import AfterAudit, Audited, Decided, Judged, after_verdict, failed_audits
-from allswell.domain.capture import FinalAction, Phase
-from allswell.domain.model_usage import plus
-from allswell.domain.question import ESCALATION_OPTIONS
-from allswell.domain.receipt import Verification
-from allswell.domain.step_receipt import Artifact, GitPlace, StepReceipt, StepStatus, Tokens
-from allswell.domain.task import OPEN
-from allswell.engine.handle import Lease
-from allswell.errors import LeaseLost, Refused
-from allswell.flows.run.agents import find_agent, order_of_agent
-from allswell.flows.run.artifacts import collect
-from allswell.flows.run.auditing import audit
-from allswell.flows.run.base import stamp
-from allswell.flows.run.command import CommandWork
+from allswell.domain.agents.cost import plus
+from allswell.domain.lease.audit import AfterAudit, Audited, HumanDecision, Judged, after_verdict, failed_audits
+from allswell.domain.question import ESCALATION_OPTIONS, full_stop
+from allswell.domain.receipts.receipt import Verification
+from allswell.domain.receipts.step import Artifact, FinalAction, GitPlace, Phase, StepReceipt, StepStatus, Tokens
+from allswell.domain.rules.command import Command as StoreCommand
+from allswell.domain.task.model import OPEN
+from allswell.engine.lease import Lease
+from allswell.errors import LeaseLost, Refused, Unavailable
+from allswell.flows.reader import outside
+from allswell.flows.run.command import CommandWork, audit, find_agent, order_of_agent, say_verdict, verified
+from allswell.flows.run.context import Executor, RunContext, StepOutcome, failed
+from allswell.flows.run.folder import RunBase, collect
 from allswell.flows.run.function import FunctionWork
-from allswell.flows.run.job import Job, StepResult
-from allswell.flows.run.place import git_place
-from allswell.flows.run.site import Site
+from allswell.flows.run.plan import MemberJob, StepResult
 from allswell.flows.run.timeouts import Capturing
-from allswell.flows.run.values import Results, filled, lookup
-from allswell.flows.run.verifying import say_verdict, verified
-from allswell.flows.run.work import Came, Doing, failed
-from allswell.flows.spec import Command, Function, Prompt
-from allswell.runtime.attempt import AttemptLimits, Order, order_for
-from allswell.runtime.attempt.handed import VARIABLE as HANDOVER
-from allswell.runtime.attempt.handed import handed_over
+from allswell.flows.spec import AgentPrompt, Function, Lookup, OutputSpec, RunCommand, ValueReference, fill, fill_text
+from allswell.runtime.attempt import AttemptLimits, order_for
+from allswell.runtime.attempt.launch import PLACE, LaunchSpec, handover_of, must_be_read, shortened
+from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.workspace.files import stamp
+from allswell.runtime.workspace.git import find_top, head_of
+
+# What `{{ }}` stands for when a step begins.
+
+Results = Mapping[str, StepResult | tuple[StepResult, ...]]
+"""What the steps before gave: one result, or those of all members of a matrix."""
+
+
+def lookup(job: MemberJob, base: RunBase, results: Results) -> Lookup:
+    """Finds the value of a reference; the loader has made sure that there is one, as far as a file can tell."""
+
+    def find(reference: ValueReference) -> object:
+        name = reference.path[0]
+        match reference.root:
+            case "inputs":
+                return job.inputs[name]
+            case "matrix":
+                return job.values[name]
+            case "run":
+                return {"id": job.run, "base": str(base.path), "folder": job.folder}[name]
+            case _:
+                given = results[name]
+                path = reference.path[1:]
+                if isinstance(given, tuple):
+                    return [_of(one, path, reference) for one in given]
+                return _of(given, path, reference)
+
+    return find
+
+
+def _of(given: StepResult, path: tuple[str, ...], reference: ValueReference) -> object:
+    match path[0]:
+        case "stdout":
+            if given.printed_more:
+                text = f"{reference} is too long for a value; let {given.step} write it to a file, and use that"
+                raise Refused("too_large", text, where=str(reference))
+            return given.stdout
+        case "exit_code":
+            return given.exit_code
+        case "outputs":
+            kept = [one.path for one in given.artifacts if one.name == path[1]]
+            if not kept:
+                text = f"{reference} is not there: {given.step} was not done by its own command"
+                raise Refused("no_value", text, where=str(reference), hint="let a step of the flow leave the file")
+            return kept[0]
+        case _:
+            return _into(given.result, path[1:], reference)
+
+
+def _into(value: object, path: tuple[str, ...], reference: ValueReference) -> object:
+    for key in path:
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            text = f"{reference} is not there: what the step returned has no {key!r}"
+            raise Refused("no_value", text, where=str(reference))
+    return value
+
+
+def filled(job: MemberJob, find: Lookup) -> MemberJob:
+    """The job with every value put in."""
+    outputs = tuple(OutputSpec(one.name, _checked(fill_text(one.path, find))) for one in job.outputs)
+    env = {name: fill_text(value, find) for name, value in job.env.items()}
+    audit = job.audit
+    if audit is not None:
+        audit = _filled_text(audit, find)
+    verify = job.verify
+    if verify is not None:
+        verify = RunCommand(tuple(fill_text(word, find) for word in verify.argv))
+    work = job.work
+    if isinstance(work, Function):
+        inputs = fill(work.inputs, find)
+        work = msgspec.structs.replace(work, inputs=inputs if isinstance(inputs, dict) else {})
+    else:
+        work = _filled_text(work, find)
+    return msgspec.structs.replace(job, work=work, env=env, outputs=outputs, audit=audit, verify=verify)
+
+
+def _filled_text(work: RunCommand | AgentPrompt, find: Lookup) -> RunCommand | AgentPrompt:
+    if isinstance(work, RunCommand):
+        return RunCommand(tuple(fill_text(word, find) for word in work.argv))
+    return AgentPrompt(work.agent, fill_text(work.prompt, find))
+
+
+def _checked(path: str) -> str:
+    if why := outside(path):
+        raise Refused("bad_output", f"the output {path!r} {why}", where=path)
+    return path
+
+
+# Where a repository stands, read without git, which takes longer and may run other people's programs.
+
+_BRANCH = "ref: refs/heads/"
+
+
+def git_place(folder: Path) -> tuple[str | None, str | None] | None:
+    """The commit and the branch at HEAD; None where there is no repository."""
+    top = find_top(folder)
+    if top is None:
+        return None
+    own = top / ".git"
+    try:
+        if own.is_file():
+            own = top / own.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
+        said = (own / "HEAD").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return head_of(top), None
+    return head_of(top), said.removeprefix(_BRANCH) if said.startswith(_BRANCH) else None
+
 
 _SETTLING = 10.0
 """Seconds in which the store must have noticed that an attempt's time is up."""
@@ -74,7 +182,7 @@ class _Found(msgspec.Struct, frozen=True):
 class StepAttempt:
     """One attempt at one step."""
 
-    def __init__(self, site: Site, lease: Lease, job: Job, worked: Callable[[], None]) -> None:
+    def __init__(self, site: RunContext, lease: Lease, job: MemberJob, worked: Callable[[], None]) -> None:
         """`worked` is called as soon as it is done, and only has to be written down."""
         self._worked = worked
         self.site = site
@@ -84,8 +192,8 @@ class StepAttempt:
         """Counted over all runs of the folder."""
         self.phase = Phase.WORK
         self.receipt: StepReceipt | None = None
-        self._doing: Doing | None = None
-        self._auditing: asyncio.Future[Audited | Came] | None = None
+        self._doing: Executor | None = None
+        self._auditing: asyncio.Future[Audited | StepOutcome] | None = None
         self._stopped: tuple[str, bool] | None = None
         self._stops = asyncio.Event()
         self._reached = Phase.WORK
@@ -96,6 +204,11 @@ class StepAttempt:
         self._artifacts: tuple[Artifact, ...] = ()
         self._audits: list[Audited] = []
         self._tokens: Tokens | None = None
+        self._handover = ""
+        """What earlier attempts and humans have left for this one."""
+        self._send = lease.send
+        self._report = OutcomeReport(lease, StateDir(job.home), self._say_kept, site.clock)
+        """What the store is to be told, where it was away when the step ended."""
 
     def elapsed(self) -> int:
         """How long it has been at it, in milliseconds."""
@@ -109,6 +222,7 @@ class StepAttempt:
         """Order the stop: what there is is kept, and the step is given back."""
         self._stopped = (reason, at_once)
         self._stops.set()
+        self._report.leave()
         if self._doing is not None:
             self._doing.stop(reason, at_once=at_once)
         if self._auditing is not None:
@@ -125,14 +239,18 @@ class StepAttempt:
         except Refused as error:  # a value that is not there, a path that leads outside: it was never begun
             came = failed(error.message)
         came = await self._finalize(came)
-        status = await self._route(came)
+        self.lease.send = self._tell_store
+        try:
+            status = await self._route(came)
+        finally:
+            self._report.close()
         data: dict[str, Any] = {"status": status, "phase": self._reached, "duration_ms": self.elapsed()}
         if came.error:
             data["error"] = came.error
         self.site.tell("step_ended", self.job.id, self.number, **data)
         return status
 
-    async def _begin(self) -> Job:
+    async def _begin(self) -> MemberJob:
         results: dict[str, StepResult | tuple[StepResult, ...]] = {}
         for name, tasks in self.job.uses.items():
             if isinstance(tasks, str):
@@ -150,11 +268,11 @@ class StepAttempt:
         except msgspec.ValidationError:
             return StepResult(name, result=said)
 
-    async def _work(self) -> Came:
+    async def _work(self) -> StepOutcome:
         """Do it; with an audit, again with what was found, until it passes or has failed too often."""
-        before = handed_over(self.lease)
-        found = _Found(HANDOVER, before) if before else None
-        history: list[Judged | Decided] = []
+        self._handover = handover_of(self.lease, StateDir(self.job.home), self.number)
+        found: _Found | None = None
+        history: list[Judged | HumanDecision] = []
         if self.job.audit is not None and self.number > 1:
             await self.site.written()
             history = await self.site.aside(self._audited_before)
@@ -164,7 +282,7 @@ class StepAttempt:
                 return came
             self._reach(Phase.FINALIZE)
             verdict = await self._audit()
-            if isinstance(verdict, Came):
+            if isinstance(verdict, StepOutcome):
                 return verdict
             self._audits.append(verdict)
             self.site.tell("step_audited", self.job.id, self.number, passed=verdict.passed)
@@ -183,29 +301,32 @@ class StepAttempt:
     def _reach(self, phase: Phase) -> None:
         self.phase = self._reached = self._capturing.phase = phase
 
-    def _audited_before(self) -> list[Judged | Decided]:
+    def _audited_before(self) -> list[Judged | HumanDecision]:
         """The verdicts on its work in attempts before this one, and where a human decided about it (C2)."""
-        history: list[Judged | Decided] = []
+        history: list[Judged | HumanDecision] = []
         for line in self.site.base.all_events():
             if line.step_id != self.job.id or line.attempt >= self.number:
                 continue
             if line.event == "step_audited":
                 history.append(Judged(self.job.id, bool(line.data.get("passed"))))
             elif line.event == "step_ended" and line.data.get("status") == StepStatus.ASKED:
-                history.append(Decided())
+                history.append(HumanDecision())
         return history
 
-    async def _audit(self) -> Audited | Came:
+    async def _audit(self) -> Audited | StepOutcome:
         if self._stopped is None:
             self._auditing = asyncio.ensure_future(audit(self.site, self.job, self.lease))
             await asyncio.wait({self._auditing})
             if not self._auditing.cancelled():
                 return self._auditing.result()
-        return Came(status=StepStatus.INTERRUPTED, error=self._stopped[0] if self._stopped else "it was cancelled")
+        return StepOutcome(
+            status=StepStatus.INTERRUPTED, error=self._stopped[0] if self._stopped else "it was cancelled"
+        )
 
-    async def _try(self, found: _Found | None) -> Came:
+    async def _try(self, found: _Found | None) -> StepOutcome:
         if self._stopped is not None:
-            return Came(status=StepStatus.INTERRUPTED, error=self._stopped[0])
+            return StepOutcome(status=StepStatus.INTERRUPTED, error=self._stopped[0])
+        self._reach(Phase.WORK)
         self._doing = self._prepared(found)
         try:
             came = await self._doing.run()
@@ -213,37 +334,47 @@ class StepAttempt:
             self._doing = None
         done = came.status is StepStatus.DONE and not came.said
         if done and self.job.verify is not None and came.verification is None:
+            self._reach(Phase.FINALIZE)
             came = await verified(came, self.site, self.job, self.lease, self._stops)
+        if came.verification is not None and not came.verification.passed:
+            self._reach(Phase.FINALIZE)
         if came.verification is not None:
             self.site.tell("step_verified", self.job.id, self.number, passed=came.verification.passed)
         self._tokens = plus(self._tokens, came.tokens)
         return came
 
-    def _prepared(self, found: _Found | None) -> Doing:
+    def _prepared(self, found: _Found | None) -> Executor:
         site, job, work = self.site, self.job, self.job.work
         cut = site.cut(self.lease, job)
         if isinstance(work, Function):
-            return FunctionWork(job, work, self.lease, self._capturing, cut, site)
-        return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site)
+            return FunctionWork(job, work, self.lease, self._capturing, cut, site, self._handover)
+        finalize = partial(self._reach, Phase.FINALIZE)
+        return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site, finalize)
 
-    def _order(self, work: Command | Prompt, found: _Found | None) -> Order:
+    def _order(self, work: RunCommand | AgentPrompt, found: _Found | None) -> LaunchSpec:
         """What to run; what an audit has found comes along."""
-        job = self.job
-        if isinstance(work, Prompt):
+        job, handover = self.job, self._handover
+        if isinstance(work, AgentPrompt):
             spec = find_agent(work.agent, self.site.agents, job.id)
-            prompt = work.prompt if found is None else f"{work.prompt}\n\n{found.words}{found.text}"
+            prompt = work.prompt.replace(PLACE, handover)
+            if handover and PLACE not in work.prompt:
+                prompt = f"{prompt}\n\n{handover}"
+            if found is not None:
+                prompt = f"{prompt}\n\n{found.words}{found.text}"
             file = self.site.base.llm / f"{job.id}-{self.number}.prompt"
-            return replace(order_of_agent(spec, job, prompt, file, self.lease), verify=self._verify)
+            order = order_of_agent(spec, job, prompt, file, self.lease, shortened(handover))
+            return replace(order, verify=self._verify, handover=handover)
         env = job.env if found is None else {**job.env, found.variable: found.text}
         limits = AttemptLimits(grace=self.site.grace)
-        order = order_for(work.argv, cwd=job.folder, env=env, limits=limits, folder=job.folder)
-        return replace(order, verify=self._verify)
+        argv = [word.replace(PLACE, shortened(handover)) for word in work.argv]
+        order = order_for(argv, cwd=job.folder, env=env, limits=limits, folder=job.folder)
+        return replace(order, verify=self._verify, handover=handover, pipes_handover=must_be_read(self.lease))
 
     @property
     def _verify(self) -> tuple[str, ...]:
         return () if self.job.verify is None else self.job.verify.argv
 
-    async def _finalize(self, came: Came) -> Came:
+    async def _finalize(self, came: StepOutcome) -> StepOutcome:
         self.phase = Phase.FINALIZE
         if came.status is StepStatus.DONE:
             self._reached = Phase.FINALIZE
@@ -260,7 +391,7 @@ class StepAttempt:
         await self._keep_receipt(came)
         return came
 
-    async def _keep_receipt(self, came: Came) -> None:
+    async def _keep_receipt(self, came: StepOutcome) -> None:
         if came.status is StepStatus.DONE and isinstance(self.job.work, Function):
             made = self._made(came)  # nothing has to be looked for
         else:
@@ -270,7 +401,7 @@ class StepAttempt:
         await self.site.keep(made)
         self.receipt = made
 
-    def _made(self, came: Came) -> StepReceipt:
+    def _made(self, came: StepOutcome) -> StepReceipt:
         job, site = self.job, self.site
         bad = came.status is not StepStatus.DONE
         context = None
@@ -308,14 +439,14 @@ class StepAttempt:
 
     def _provider(self) -> str:
         """What did the work: a command, Python, or whose usage the agent has."""
-        if isinstance(self.job.work, Prompt):
+        if isinstance(self.job.work, AgentPrompt):
             spec = self.site.agents.get(self.job.work.agent)
             return "agent" if spec is None else spec.limit_of() or self.job.work.agent
         return "python" if isinstance(self.job.work, Function) else "command"
 
     # --- route --------------------------------------------------------------------------------------------------------
 
-    async def _route(self, came: Came) -> StepStatus:
+    async def _route(self, came: StepOutcome) -> StepStatus:
         """Tell the store; a lease that is lost by now belongs to somebody else, whatever was done."""
         self.phase = Phase.ROUTE
         status = came.status
@@ -325,9 +456,10 @@ class StepAttempt:
             elif came.verification is not None and status in (StepStatus.DONE, StepStatus.FAILED):
                 status = await self._say_verdict(came, came.verification)
             elif status is StepStatus.DONE or (came.late and came.failure is None):  # late: refused, and kept (O10)
-                await self.lease.complete(self._given(came))
+                await self.lease.complete(self._given(came), warning=came.warning)
             elif status is StepStatus.ASKED:
-                await self.lease.ask(f"Step {self.job.id}: {came.error}. How should we proceed?", ESCALATION_OPTIONS)
+                why = full_stop(came.error or "it could not go on")
+                await self.lease.ask(f"Step {self.job.id}: {why} How should we proceed?", ESCALATION_OPTIONS)
             elif status is StepStatus.INTERRUPTED:
                 await self.lease.release(f"interrupted: {came.error}")
             elif (status is StepStatus.FAILED or came.late) and came.failure is not None:
@@ -355,14 +487,24 @@ class StepAttempt:
             )
         return status
 
-    async def _say_verdict(self, came: Came, check: Verification) -> StepStatus:
+    async def _tell_store(self, command: StoreCommand) -> object:
+        """Tell the store how it ended; most of the time that is there, and nothing has to be kept."""
+        try:
+            return await self._send(command)
+        except Unavailable:
+            return await self._report.send(command)
+
+    def _say_kept(self, text: str) -> None:
+        self.site.tell("store_away", self.job.id, self.number, text=text)
+
+    async def _say_verdict(self, came: StepOutcome, check: Verification) -> StepStatus:
         followed = await say_verdict(self.lease, check, came, self._given(came))
         if followed.follows is not AfterAudit.ASK:
             return came.status
         await self._keep_receipt(msgspec.structs.replace(came, status=StepStatus.ASKED))
         return StepStatus.ASKED
 
-    def _given(self, came: Came) -> StepResult:
+    def _given(self, came: StepOutcome) -> StepResult:
         return StepResult(self.job.id, came.stdout, came.printed_more, came.exit_code, came.result, self._artifacts)
 
     async def _followed(self) -> FinalAction:

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
-from allswell.domain.model_usage import of_output
-from allswell.domain.receipt import End, Receipt
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.step_receipt import StepStatus, Tokens
-from allswell.engine.handle import Lease
+from allswell.domain.agents.cost import of_output
+from allswell.domain.agents.denied import remark
+from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
+from allswell.domain.duration import show
+from allswell.domain.ids import file_name
+from allswell.domain.lease.audit import Audited
+from allswell.domain.lease.verification import AfterCheck, shown
+from allswell.domain.receipts.receipt import End, Receipt, Verification
+from allswell.domain.receipts.step import StepStatus, Tokens
+from allswell.domain.scopes import ScopeKind
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.values import nearest
+from allswell.engine.lease import Lease
 from allswell.errors import Refused
-from allswell.flows.run.job import PRINTED_MOST, Job
-from allswell.flows.run.site import Site
+from allswell.flows.run.context import RunContext, StepOutcome, failed
+from allswell.flows.run.plan import PRINTED_MOST, MemberJob, StepResult
 from allswell.flows.run.timeouts import Capturing, Cut
-from allswell.flows.run.work import Came, failed
-from allswell.runtime.attempt import Attempt, Home, Order, Outcome, Receipts
-from allswell.runtime.own_files import open_there, own_folder
+from allswell.flows.spec import AgentPrompt, Flow, RunCommand
+from allswell.runtime.attempt import AttemptLimits, AttemptOutcome, AttemptRunner, order_for
+from allswell.runtime.attempt.launch import LaunchSpec
+from allswell.runtime.attempt.verification import watch_over
+from allswell.runtime.process import allowed_environment
+from allswell.runtime.receipts import Receipts, StateDir
+from allswell.runtime.run_tool import ToolResult, run_tool
+from allswell.runtime.workspace.files import open_there, own_folder, write_file
+from allswell.timing.scopes import ScopeTimeout
 
 _STATUS = {
     End.DONE: StepStatus.DONE,
@@ -32,7 +49,7 @@ _STATUS = {
 }
 
 
-class _Home(Home):
+class _Home(StateDir):
     """Where a step's attempt leaves things: its transcripts in the run's folder, the rest beside the store."""
 
     def __init__(self, folder: Path, receipts: Receipts, transcripts: Path) -> None:
@@ -66,13 +83,16 @@ class CommandWork:
 
     def __init__(
         self,
-        job: Job,
-        make_order: Callable[[], Order],
+        job: MemberJob,
+        make_order: Callable[[], LaunchSpec],
         lease: Lease,
         capturing: Capturing,
         cut: Cut,
-        site: Site,
+        site: RunContext,
+        verifies: Callable[[], None],
     ) -> None:
+        """`verifies` is called when it says that it is done, and that is verified."""
+        self._verifies = verifies
         self._job = job
         self._make_order = make_order
         self._lease = lease
@@ -81,16 +101,17 @@ class CommandWork:
         self._llm = site.base.llm
         home = Path(job.home)
         self._home = _Home(home, _Receipts(home / "receipts", capturing, cut), self._llm)
-        self._attempt: Attempt | None = None
+        self._attempt: AttemptRunner | None = None
         self._stopped: tuple[str, bool] | None = None
 
-    async def run(self) -> Came:
+    async def run(self) -> StepOutcome:
         """Run the command to its end, or to that of its time."""
         try:
             order = self._make_order()
         except Refused as error:
             return failed(error.message)
-        self._attempt = Attempt(order, self._lease, self._home, clock=self._site.clock)
+        self._attempt = AttemptRunner(order, self._lease, self._home, clock=self._site.clock)
+        self._attempt.verifying.on_begin = lambda _: self._verifies()
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
         came = self._came(await self._attempt.run())
@@ -107,10 +128,10 @@ class CommandWork:
 
     def progress(self) -> str:
         """The last proof of progress: what it said in a check-in, or what its protocol showed."""
-        last = None if self._attempt is None else self._attempt.standing.progress
+        last = None if self._attempt is None else self._attempt.standing.answer
         return "" if last is None else last.what
 
-    def _came(self, outcome: Outcome) -> Came:
+    def _came(self, outcome: AttemptOutcome) -> StepOutcome:
         status = _STATUS.get(outcome.end, StepStatus.FAILED)
         streams = self._named()
         stdout = dict(streams).get("stdout")
@@ -126,9 +147,9 @@ class CommandWork:
         if outcome.end is End.NOT_STARTED:
             failure = Failure(ErrorClass.VALIDATION, outcome.reason)
         kept = outcome.receipt
-        return Came(
+        return StepOutcome(
             status=status,
-            error=None if status is StepStatus.DONE else outcome.reason,
+            error=None if status is StepStatus.DONE else self._reason(outcome),
             failure=failure,
             cut=self._cut if status is StepStatus.TIMEOUT else None,
             stdout=text[:PRINTED_MOST],
@@ -140,14 +161,21 @@ class CommandWork:
             said=outcome.said is not None,
             verification=outcome.verification,
             brought=outcome.brought,
+            warning=remark(outcome.denied),
             late=late,
         )
+
+    def _reason(self, outcome: AttemptOutcome) -> str:
+        """Why it ended; a limit is told as what it is, the flow's or the step's own."""
+        if outcome.end is End.TIMEOUT and self._cut.scope is ScopeKind.FLOW:
+            return f"the flow's limit of {show(self._cut.timeout_ms)} was reached"
+        return outcome.reason
 
     def _named(self) -> tuple[tuple[str, Path], ...]:
         """The transcripts, under the names of the step and its attempt."""
         found = []
         for stream in ("stdout", "stderr"):
-            path = self._llm / f"{self._lease.task}.{self._lease.attempt}.{stream}"
+            path = self._llm / f"{file_name(self._lease.task)}.{self._lease.attempt}.{stream}"
             named = self._llm / f"{self._job.id}-{self._job.tried + self._lease.attempt}.{stream}"
             try:
                 path.replace(named)
@@ -178,3 +206,188 @@ def _tokens(path: Path) -> Tokens | None:
             return of_output(lines)
     except OSError:
         return None
+
+
+# Steps that an agent does: the command of `[agents.NAME]`, with the step's prompt in its words.
+#
+# The runner of a flow is no supervisor: it starts the agent's command for this one step, holds it to the step's limit
+# and to the agent's own idle limit, and does not ask for check-ins. Functions have `python:` for themselves, and a
+# remote agent claims by itself.
+
+Agents = Mapping[str, AgentSpec]
+
+
+def names_agents(flow: Flow) -> bool:
+    """Whether any step of a flow is an agent's; the others do not care how agents are set up."""
+    return any(isinstance(work, AgentPrompt) for step in flow.steps for work in (step.work, step.audit))
+
+
+def check_agents(flow: Flow, agents: Agents) -> None:
+    """Refuse a flow that names an agent which nobody could start, before anything is done."""
+    for step in flow.steps:
+        for work in (step.work, step.audit):
+            if isinstance(work, AgentPrompt):
+                find_agent(work.agent, agents, step.id)
+
+
+def find_agent(name: str, agents: Agents, step: str) -> AgentSpec:
+    """The agent of this name, if it is one that a step can start."""
+    spec = agents.get(name)
+    if spec is None:
+        near = nearest(name, agents)
+        hint = f"did you mean {near!r}?" if near else f"add [agents.{name}] to allswell.toml (docs/supervisor.md)"
+        raise Refused(
+            "no_agent", f"step {step} wants the agent {name!r}, and there is none of that name; {hint}", where=step
+        )
+    if spec.kind != "command":
+        how = "call it with `python:`" if spec.kind == "function" else "let it claim the task by itself"
+        raise Refused("no_agent", f"step {step} wants the agent {name!r}, which is a {spec.kind}; {how}", where=step)
+    return spec
+
+
+def words_for(
+    spec: AgentSpec, job: MemberJob, prompt: str, prompt_file: Path, lease: Lease, handover: str = ""
+) -> tuple[list[str], dict[str, str]]:
+    """The agent's command and variables, with what belongs to this step put in."""
+    places = {
+        "prompt": prompt,
+        "prompt_file": str(prompt_file),
+        "name": job.id,
+        "payload": prompt,
+        "handover": handover,
+        "task": lease.task,
+        "attempt": str(lease.attempt),
+        "agent": spec.name or job.agent,
+        "role": lease.role,
+        "folder": job.folder,
+        "orders_file": str(prompt_file.with_suffix(".orders")),
+    }
+    env = {name: fill(value, places) for name, value in spec.env.items()}
+    return [fill(word, places) for word in spec.command], env
+
+
+def order_of_agent(
+    spec: AgentSpec, job: MemberJob, prompt: str, prompt_file: Path, lease: Lease, handover: str
+) -> LaunchSpec:
+    """The order for an attempt by an agent; the prompt is in its file when this returns."""
+    write_file(prompt_file, prompt.encode("utf-8", "surrogateescape"))
+    argv, env = words_for(spec, job, prompt, prompt_file, lease, handover)
+    limits = AttemptLimits(idle=spec.idle, grace=spec.grace, longer_idle=longer_idle(spec))
+    return order_for(
+        argv, cwd=job.folder, env={**env, **job.env}, hand_on=spec.pass_env, limits=limits, folder=job.folder
+    )
+
+
+# The verification of a step (`verify:`): the command that must pass before the step is done.
+#
+# A step that runs a command, or an agent, is verified as every watched attempt is (runtime/attempt/verification.py). A
+# function has no attempt of its own, so its step is verified here, in the same way. What follows from the verdict is
+# the store's decision, as it is for every task: done, once more with what was found, or a human.
+
+_ENDED = {End.TIMEOUT: StepStatus.TIMEOUT, End.LEASE_LOST: StepStatus.LOST}
+
+
+async def verified(
+    came: StepOutcome, site: RunContext, job: MemberJob, lease: Lease, stop: asyncio.Event
+) -> StepOutcome:
+    """What came of a function's step, once its work was verified."""
+    assert job.verify is not None  # noqa: S101 - asked by the caller
+    env = allowed_environment({**job.env, "ALLSWELL_STEP": job.id})
+    told = await watch_over(lease, job.verify.argv, folder=job.folder, env=env, stop=stop)
+    if told is None:
+        return StepOutcome(status=StepStatus.INTERRUPTED, error="it was stopped while its work was verified")
+    if isinstance(told, Verification):
+        return judged(came, told)
+    status = _ENDED[told.end]
+    cut = site.cut(lease, job) if status is StepStatus.TIMEOUT else None
+    return msgspec.structs.replace(came, status=status, error=told.reason, cut=cut)
+
+
+def judged(came: StepOutcome, check: Verification) -> StepOutcome:
+    """What came of a step, with the verdict on it."""
+    if check.passed:
+        return msgspec.structs.replace(came, verification=check)
+    error = f"it was done, and `{shown(check.argv)}` failed ({check.why})"
+    return msgspec.structs.replace(came, status=StepStatus.FAILED, error=error, verification=check)
+
+
+async def say_verdict(lease: Lease, check: Verification, came: StepOutcome, given: StepResult) -> AfterCheck:
+    """Tell the store what came of the verification."""
+    return await lease.verified(
+        passed=check.passed,
+        why=check.why,
+        said=check.output,
+        elapsed=check.elapsed_ms,
+        result=UNSET if came.brought else given,
+        warning=came.warning,
+    )
+
+
+# The audit of a step: a command that passes its work by exit code 0, or an agent that says PASS or FAIL (C2).
+
+_DETAILS_MOST = 4_000
+_VERDICT = re.compile(r"\b(PASS|FAIL)\b")
+_HOW = "\n\nEnd with a line that says PASS, or FAIL and what is wrong."
+
+
+async def audit(site: RunContext, job: MemberJob, lease: Lease) -> Audited | StepOutcome:
+    """The verdict on a step's work; what came of the step instead where there could be none."""
+    asked = job.audit
+    left = lease.until_limit
+    if left <= 0 or asked is None:
+        return _too_late(site, job, lease, "its time was up before its audit")
+    by = asked.argv[0] if isinstance(asked, RunCommand) else asked.agent
+    try:
+        argv, env = _words(site, job, lease, asked)
+        about = {**job.env, **env, "ALLSWELL_STEP": job.id}
+        done = await run_tool(argv, timeout_override=left, cwd=job.folder, env=about)
+    except Refused as error:
+        return failed(f"its audit cannot be run: {error.message}")
+    except ScopeTimeout as late:
+        return _too_late(site, job, lease, f"its audit ran into the step's limit: {late}")
+    if done.exit_code is None:
+        return failed(f"its audit was ended by signal {done.ended.signal}", ErrorClass.TRANSIENT)
+    if isinstance(asked, AgentPrompt):
+        return _judged(done, by)
+    return Audited(passed=done.ok, by=by, details="" if done.ok else _details(done))
+
+
+def _words(
+    site: RunContext, job: MemberJob, lease: Lease, asked: RunCommand | AgentPrompt
+) -> tuple[list[str], dict[str, str]]:
+    if isinstance(asked, RunCommand):
+        return list(asked.argv), {}
+    spec = find_agent(asked.agent, site.agents, job.id)
+    file = Path(site.base.llm / f"{job.id}-{job.tried + lease.attempt}.audit.prompt")
+    prompt = asked.prompt + _HOW
+    write_file(file, prompt.encode())
+    argv, env = words_for(spec, job, prompt, file, lease)
+    handed_on = {name: value for name, value in os.environ.items() if _wanted(name, spec.pass_env)}
+    return argv, {**handed_on, **env}
+
+
+def _wanted(name: str, patterns: tuple[str, ...]) -> bool:
+    from fnmatch import fnmatchcase
+
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _judged(done: ToolResult, by: str) -> Audited:
+    """An agent's verdict is its last word of the two; whoever gives none has not passed the work."""
+    if not done.ok:
+        return Audited(passed=False, by=by, details=_details(done))
+    found = list(_VERDICT.finditer(done.stdout))
+    if not found:
+        return Audited(passed=False, by=by, details=f"{by} gave no verdict; it said: {_details(done)}"[:_DETAILS_MOST])
+    last = found[-1]
+    details = done.stdout[last.end() :].strip(" \t\r\n:.") or _details(done)
+    return Audited(passed=last[1] == "PASS", by=by, details="" if last[1] == "PASS" else details[:_DETAILS_MOST])
+
+
+def _too_late(site: RunContext, job: MemberJob, lease: Lease, error: str) -> StepOutcome:
+    return StepOutcome(status=StepStatus.TIMEOUT, error=error, cut=site.cut(lease, job))
+
+
+def _details(done: ToolResult) -> str:
+    said = "\n".join(part.strip() for part in (done.stdout, done.stderr) if part.strip())
+    return said[-_DETAILS_MOST:].replace("\0", "�") or f"exit code {done.exit_code}"

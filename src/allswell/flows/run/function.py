@@ -11,26 +11,33 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from allswell.domain.classify import failure_of
-from allswell.domain.deadline import ScopeKind
-from allswell.domain.plain_data import to_json
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.step_receipt import StepStatus
-from allswell.engine.handle import Lease
+from allswell.domain.agents.status import named
+from allswell.domain.duration import show
+from allswell.domain.receipts.step import FinalAction, StepStatus
+from allswell.domain.scopes import ScopeKind
+from allswell.domain.service.classify import failure_of
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.values import to_json
+from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
-from allswell.flows.run.changes import Noting
-from allswell.flows.run.job import Job
-from allswell.flows.run.site import Site
-from allswell.flows.run.timeouts import Capturing, Cut
-from allswell.flows.run.work import Came, failed
+from allswell.flows.run.context import RunContext, StepOutcome, failed
+from allswell.flows.run.plan import MemberJob
+from allswell.flows.run.timeouts import Capturing, Cut, Noting
 from allswell.flows.spec import Function
-from allswell.runtime.contained import contained, left
-from allswell.runtime.guard.ledger import ExchangeLedger, expense_of, in_ledger
-from allswell.runtime.scoped import run, step
-from allswell.timing.scope import ScopeTimeout
+from allswell.runtime.attempt.launch import PLACE
+from allswell.runtime.call_timeouts import CallTimeout, CallTimeouts
+from allswell.runtime.calls import contained, left
+from allswell.runtime.deadlines import limits, run, step
+from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
+from allswell.runtime.process.leftovers import Spawner, install, spawner
+from allswell.runtime.propagation import in_attempt
+from allswell.timing.loops import running_loop
+from allswell.timing.scopes import Scope, ScopeTimeout
 
 
 def find_function(named: Function, folder: str) -> Callable[..., object]:
@@ -56,7 +63,17 @@ def find_function(named: Function, folder: str) -> Callable[..., object]:
 class FunctionWork:
     """One call of a function."""
 
-    def __init__(self, job: Job, work: Function, lease: Lease, capturing: Capturing, cut: Cut, site: Site) -> None:
+    def __init__(
+        self,
+        job: MemberJob,
+        work: Function,
+        lease: Lease,
+        capturing: Capturing,
+        cut: Cut,
+        site: RunContext,
+        handover: str,
+    ) -> None:
+        self._handover = handover
         self._job = job
         self._work = work
         self._site = site
@@ -70,23 +87,82 @@ class FunctionWork:
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """The call has ended, or nobody waits for it any more."""
         self._stopped: tuple[str, bool] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timeouts = CallTimeouts(self._hear_timeout, (ScopeKind.LLM_CALL, ScopeKind.TOOL), site.clock.wall)
+        self._keeping: list[asyncio.Future[None]] = []
+        self._ended_by: CallTimeout | None = None
+        """The timeout of a call by which the function has ended."""
+        self._spawner = Spawner(f"{lease.task}.{lease.attempt}")
 
-    async def run(self) -> Came:
+    async def run(self) -> StepOutcome:
         """Call it, at most until the step's time is up; what models were asked in it is kept."""
         came = await self._called()
+        await self._end_processes()
+        await self._keep_calls()
         if self._noted and came.status is StepStatus.DONE and self._job.audit is self._job.verify is None:
             Noting.forget(self._job, self._lease.task, self._lease.attempt)
         if (spent := expense_of(self._ledger.tokens)) is not None:
             with contextlib.suppress(AllswellError):  # money that cannot be told is no reason to fail
                 await self._lease.spend(spent)
-        lines = self._ledger.lines()
-        if not lines:
-            return came
-        path = self._site.base.llm / f"{self._job.id}-{self._number}.jsonl"
-        await self._site.aside(lambda: self._site.base.files.append(path, *lines))
-        return msgspec.structs.replace(came, streams=(("llm", path),), tokens=self._ledger.tokens)
+        return msgspec.structs.replace(came, streams=await self._transcript(), tokens=self._ledger.tokens)
 
-    async def _called(self) -> Came:
+    async def _transcript(self) -> tuple[tuple[str, Path], ...]:
+        """The file of what models were asked and answered so far, if they were."""
+        path = self._site.base.llm / f"{self._job.id}-{self._number}.jsonl"
+        if lines := self._ledger.lines():
+            await self._site.aside(lambda: self._site.base.files.append(path, *lines))
+        return (("llm", path),) if self._ledger.exchanges else ()
+
+    # --- calls inside it whose time was up ----------------------------------------------------------------------------
+
+    def _hear_timeout(self, timeout: CallTimeout) -> None:
+        """A call has run out of time, and it is known what follows; told in whatever thread that is."""
+        if running_loop() is self._loop:
+            self._keep_timeout(timeout)
+        else:
+            self._loop.call_soon_threadsafe(self._keep_timeout, timeout)
+
+    def _keep_timeout(self, timeout: CallTimeout) -> None:
+        before = self._keeping[-1] if self._keeping else None
+        self._keeping.append(asyncio.ensure_future(self._keep_call(timeout, len(self._keeping) + 1, before)))
+
+    async def _keep_call(self, timeout: CallTimeout, count: int, before: asyncio.Future[None] | None) -> None:
+        """Keep a call's timeout as a step's (F9, F10): receipt, transcript with the request that hung, line."""
+        if before is not None:
+            await before  # lines stand in the order of what they tell
+        self._ledger.hung(timeout.name, timeout.error)
+        capturing, site = self._capturing.for_call(count), self._site
+        action = timeout.action or FinalAction.FAIL
+        capturing.retry_count = timeout.retry_count
+        await site.aside(lambda: capturing.begin(self._cut_of(timeout), timeout.error))
+        streams = await self._transcript()
+        await site.aside(lambda: capturing.complete(None, streams))
+        await site.aside(lambda: capturing.close(action))
+        about = {"scope": timeout.scope, "timeout_ms": timeout.timeout_ms, "final_action": action}
+        site.tell("call_timeout", self._job.id, self._number, name=timeout.name, **about)
+
+    async def _keep_calls(self) -> None:
+        self._timeouts.rest(self._ended_by)
+        await asyncio.sleep(0)  # those that other threads have told of
+        while pending := [one for one in self._keeping if not one.done()]:
+            await asyncio.wait(pending)
+        for one in self._keeping:
+            one.result()
+
+    def _cut_of(self, timeout: CallTimeout) -> Cut:
+        began = self._site.clock.monotonic() - timeout.elapsed_ms
+        return Cut(timeout.scope, timeout.timeout_ms, began, timeout.elapsed_ms, timeout.at)
+
+    async def _end_processes(self) -> None:
+        """End what the function has started and left running, however its call ended."""
+        if not self._spawner.close():
+            return
+        at_once = self._stopped is not None and self._stopped[1]
+        left = await self._site.aside(lambda: self._spawner.end(0 if at_once else limits().grace))
+        if left:
+            self._site.tell("step_processes_ended", self._job.id, self._number, processes=named(left))
+
+    async def _called(self) -> StepOutcome:
         try:
             function = find_function(self._work, self._job.folder)
         except Refused as error:
@@ -96,11 +172,18 @@ class FunctionWork:
             self._noted = await noting.note(self._site.aside, self._job, self._lease.task, self._lease.attempt)
         self._remaining = self._lease.until_limit
         if self._remaining <= 0:
-            return await self._timed_out(self._cut, "its time was up before it began")
+            await self._site.aside(lambda: self._capturing.begin(self._cut))
+            return StepOutcome(status=StepStatus.TIMEOUT, error="its time was up before it began", cut=self._cut)
         scope = step(self._job.id, timeout_override=self._remaining)
-        before = in_ledger.set(self._ledger)  # which the call inherits
-        working = self._working = asyncio.ensure_future(run(scope, contained(function), **self._work.inputs))
+        inputs = {name: _with_handover(value, self._handover) for name, value in self._work.inputs.items()}
+        install()
+        before, outside = in_ledger.set(self._ledger), in_attempt.set(self._handover)  # which the call inherits
+        alone, recorded = spawner.set(self._spawner), self._timeouts.begin()
+        working = self._working = asyncio.ensure_future(run(scope, contained(function), **inputs))
         in_ledger.reset(before)
+        in_attempt.reset(outside)
+        spawner.reset(alone)
+        self._timeouts.end(recorded)
         working.add_done_callback(self._ended)
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
@@ -110,13 +193,13 @@ class FunctionWork:
         try:
             return self._returned(working.result())
         except asyncio.CancelledError as cancelled:
-            return self._interrupted() if self._stopped is not None else _raised(left(cancelled))
-        except ScopeTimeout as late:
-            if late.scope is scope:
-                return await self._timed_out(self._cut, str(late))
-            return await self._inner(late)
+            if self._stopped is not None:
+                return self._interrupted()
+            return await self._timed_out(scope) if scope.expired else _raised(left(cancelled))
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is how the step ended
-            return _raised(error)
+            if scope.expired:  # what it raises in its grace comes of that: a tool that was ended, a cancel
+                return await self._timed_out(scope, error)
+            return await self._inner(error)
 
     def stop(self, reason: str, *, at_once: bool) -> None:
         """Cancel the call; at once, nobody waits for it any more."""
@@ -136,32 +219,57 @@ class FunctionWork:
         """Nothing: a function says what it has to say by returning."""
         return ""
 
-    def _returned(self, result: object) -> Came:
+    def _returned(self, result: object) -> StepOutcome:
         try:
             to_json(result, f"what {self._job.id} returned")
         except Refused as error:
             return failed(error.message)
-        return Came(status=StepStatus.DONE, result=result)
+        return StepOutcome(status=StepStatus.DONE, result=result)
 
-    def _interrupted(self) -> Came:
+    def _interrupted(self) -> StepOutcome:
         reason = "it was cancelled" if self._stopped is None else self._stopped[0]
-        return Came(status=StepStatus.INTERRUPTED, error=reason)
+        return StepOutcome(status=StepStatus.INTERRUPTED, error=reason)
 
-    async def _timed_out(self, cut: Cut, error: str) -> Came:
+    async def _timed_out(self, scope: Scope, raised: BaseException | None = None) -> StepOutcome:
+        """The step's time is up; its limit is told as its own, whatever of it was left when the call began."""
+        cut = self._cut
         await self._site.aside(lambda: self._capturing.begin(cut))
-        return Came(status=StepStatus.TIMEOUT, error=error, cut=cut)
+        whose = "the flow's" if cut.scope is ScopeKind.FLOW else "its"
+        error = f"{whose} limit of {show(cut.timeout_ms)} was reached"
+        if isinstance(raised, ScopeTimeout) and raised.scope is scope and raised.abandoned:
+            error += "; it did not stop within the grace and was given up"
+        return StepOutcome(status=StepStatus.TIMEOUT, error=error, cut=cut)
 
-    async def _inner(self, late: ScopeTimeout) -> Came:
-        """A call of a model, or a tool, inside the step ran out of time: that is a failure like one of the network."""
-        kinds = {kind.value for kind in ScopeKind}
-        scope = ScopeKind(late.scope.kind) if late.scope.kind in kinds else ScopeKind.TOOL
-        limit = round(late.report.limit * 1_000)
-        elapsed = round(late.report.elapsed * 1_000)
-        cut = Cut(scope, limit, self._site.clock.monotonic() - elapsed, elapsed)
-        await self._site.aside(lambda: self._capturing.begin(cut, str(late)))
-        failure = Failure(ErrorClass.NETWORK, str(late)[:4_000])
-        return Came(status=StepStatus.FAILED, error=str(late), failure=failure, cut=cut)
+    async def _inner(self, error: BaseException) -> StepOutcome:
+        """The function raised: where that is because a call inside it ran out of time, that is kept as the step's."""
+        late = self._timeouts.of(error)
+        if isinstance(error, ScopeTimeout):
+            failure = Failure(ErrorClass.NETWORK, str(error)[:4_000])  # as one of the network
+            came = StepOutcome(status=StepStatus.FAILED, error=str(error), failure=failure)
+        else:
+            came = _raised(error)
+        if late is None or late.is_kept:
+            return came
+        self._ended_by, cut = late, self._cut_of(late)
+        if late.scope is ScopeKind.LLM_CALL:
+            self._ledger.hung(late.name, late.error)
+        self._capturing.retry_count = max(late.retry_count, self._capturing.retry_count)
+        await self._site.aside(lambda: self._capturing.begin(cut, late.error))
+        return msgspec.structs.replace(came, cut=cut)
 
 
-def _raised(error: BaseException) -> Came:
-    return Came(status=StepStatus.FAILED, error=f"{type(error).__name__}: {error}", failure=failure_of(error))
+def _with_handover(value: Any, handover: str) -> Any:  # noqa: ANN401 - JSON
+    """An input of the function, with what came before its attempt put in."""
+    match value:
+        case str():
+            return value.replace(PLACE, handover)
+        case list():
+            return [_with_handover(one, handover) for one in value]
+        case dict():
+            return {name: _with_handover(one, handover) for name, one in value.items()}
+        case _:
+            return value
+
+
+def _raised(error: BaseException) -> StepOutcome:
+    return StepOutcome(status=StepStatus.FAILED, error=f"{type(error).__name__}: {error}", failure=failure_of(error))

@@ -6,36 +6,101 @@ be too many, gates stand between: tasks of their own (`report+1`) that need a pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from allswell.domain.claim import STEP_ROLE
-from allswell.domain.command import NewTask
-from allswell.domain.meant import nearest
-from allswell.domain.names import Millis, RunId, TaskId
-from allswell.domain.plain_data import to_json
-from allswell.domain.policy import Policy
-from allswell.domain.retry import RetryPolicy
-from allswell.domain.submit import NEEDS_MAX
+from allswell.domain.ids import RunId, TaskId
+from allswell.domain.lease.claim import STEP_ROLE
+from allswell.domain.receipts.step import Artifact
+from allswell.domain.rules.command import NewTask
+from allswell.domain.scopes import Timeouts
+from allswell.domain.service.retry import RetryPolicy
+from allswell.domain.task.model import Carried
+from allswell.domain.task.policy import Policy
+from allswell.domain.task.submit import NEEDS_MAX
+from allswell.domain.values import nearest, to_json
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
-from allswell.flows.loading import Scalar
-from allswell.flows.run.base import RunBase
-from allswell.flows.run.job import Job
-from allswell.flows.spec import Command, Flow, Function, Input, Member, Step
-from allswell.flows.values import used_steps
+from allswell.flows.loader import Scalar
+from allswell.flows.run.folder import RunBase
+from allswell.flows.spec import (
+    AgentPrompt,
+    Flow,
+    Function,
+    InputSpec,
+    OutputSpec,
+    RunCommand,
+    Step,
+    StepMember,
+    Work,
+    used_steps,
+)
+
+# What the task of a step carries: all that is needed to do it, wherever it is claimed; and what it gives back.
+
+PRINTED_MOST = 65_536
+"""So many characters of what a command printed are a value for other steps; more belongs into a file."""
+
+
+class MemberJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One member of a step, ready to be done once its values are put in."""
+
+    flow: str
+    run: str
+    """Names the run's folder."""
+    home: str
+    folder: str
+    step: str
+    id: str
+    """Of the member: the step's own id where it has no matrix."""
+    work: Work
+    timeouts: Timeouts
+    values: Mapping[str, Scalar] = {}
+    inputs: Mapping[str, Scalar] = {}
+    env: Mapping[str, str] = {}
+    outputs: tuple[OutputSpec, ...] = ()
+    audit: RunCommand | AgentPrompt | None = None
+    verify: RunCommand | None = None
+    uses: Mapping[str, TaskId | tuple[TaskId, ...]] = {}
+    """The tasks whose results its values come from: one, or all members of a matrix."""
+    tried: int = 0
+    """Attempts in earlier runs of the same folder: they keep their numbers, and their files."""
+
+    @property
+    def agent(self) -> str:
+        """Who does the work, as receipts name it."""
+        match self.work:
+            case AgentPrompt(agent, _):
+                return agent
+            case RunCommand():
+                return "run"
+            case Function():
+                return "python"
+
+
+class StepResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a step that is done gives to those after it; the result of its task."""
+
+    step: str
+    stdout: str = ""
+    printed_more: bool = False
+    """Whether it printed more than `stdout` holds."""
+    exit_code: int | None = None
+    result: Any = None
+    artifacts: tuple[Artifact, ...] = ()
+
 
 _PAIRS_MOST = 5_000
 """So many needs between the members of a step and of those it needs are written down one by one."""
 
 
-class Carried(msgspec.Struct, frozen=True):
+class TakenAlong(msgspec.Struct, frozen=True):
     """What a step takes along from an earlier run that was ended."""
 
-    timeout: Millis | None = None
-    """The longer limit that a human gave it."""
+    known: Carried | None = None
+    """What its last task knew: a human's words, how its last attempt ended, longer limits."""
     tried: int = 0
     """How many attempts at it have left something in the folder."""
 
@@ -64,7 +129,7 @@ def given_inputs(flow: Flow, given: Mapping[str, str]) -> dict[str, Scalar]:
     return {name: _read(one, given[name]) if name in given else one.default for name, one in known.items()}
 
 
-def _read(one: Input, text: str) -> Scalar:
+def _read(one: InputSpec, text: str) -> Scalar:
     wanted = type(one.default)
     if one.default is None or wanted is str:
         return text
@@ -87,9 +152,13 @@ def plan(
     policy: Policy,
     *,
     done: Mapping[str, TaskId] = {},
-    carried: Mapping[str, Carried] = {},
+    carried: Mapping[str, TakenAlong] = {},
+    parts: Mapping[str, Sequence[TaskId]] = {},
 ) -> Planned:
-    """The tasks of a flow in one run of the store; what is `done` already is needed by none and used by all."""
+    """The tasks of a flow in one run of the store; what is `done` already is needed by none and used by all.
+
+    `parts` are needed in place of those of it that were split.
+    """
     members = {step.id: list(step.members()) for step in flow.steps}
     ids = {
         member.id: done.get(member.id) or task_for_key(f"{run}/{member.id}")
@@ -98,7 +167,8 @@ def plan(
     }
     made: list[NewTask] = []
     for step in flow.steps:
-        needs = tuple(ids[one.id] for need in step.needs for one in members[need] if one.id not in done)
+        needed = [one.id for need in step.needs for one in members[need]]
+        needs = tuple(id_ for one in needed for id_ in parts.get(one, () if one in done else (ids[one],)))
         if len(needs) > NEEDS_MAX or (len(needs) > 1 and len(needs) * len(members[step.id]) > _PAIRS_MOST):
             gates = _gates(flow, step, base, run, policy, needs)
             made += gates
@@ -121,7 +191,7 @@ def _gates(
         gate = Step(f"{step.id}+{number}", Function(__name__, gathered.__name__))
         ids = {gate.id: task_for_key(f"{run}/{gate.id}")}
         part = needs[start : start + NEEDS_MAX]
-        made.append(_task(flow, gate, Member(gate.id, {}), base, run, policy, part, {}, ids, None))
+        made.append(_task(flow, gate, StepMember(gate.id, {}), base, run, policy, part, {}, ids, None))
     return made
 
 
@@ -133,7 +203,7 @@ def _step(flow: Flow, id_: str) -> Step:
     return next(step for step in flow.steps if step.id == id_)
 
 
-def _tasks(members: list[Member], ids: Mapping[str, TaskId], *, matrix: bool) -> TaskId | tuple[TaskId, ...]:
+def _tasks(members: list[StepMember], ids: Mapping[str, TaskId], *, matrix: bool) -> TaskId | tuple[TaskId, ...]:
     found = tuple(ids[member.id] for member in members)
     return found if matrix else found[0]
 
@@ -141,21 +211,22 @@ def _tasks(members: list[Member], ids: Mapping[str, TaskId], *, matrix: bool) ->
 def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only here
     flow: Flow,
     step: Step,
-    member: Member,
+    member: StepMember,
     base: RunBase,
     run: RunId,
     policy: Policy,
     needs: tuple[TaskId, ...],
     uses: Mapping[str, TaskId | tuple[TaskId, ...]],
     ids: Mapping[str, TaskId],
-    carried: Carried | None,
+    carried: TakenAlong | None,
 ) -> NewTask:
     limit = flow.limit(step)
-    if carried is not None and carried.timeout is not None:
-        limit = carried.timeout
+    known = None if carried is None else carried.known
+    if known is not None and known.timeout_override is not None:
+        limit = known.timeout_override
     record = base.record
     inputs: dict[str, Any] = record.inputs
-    job = Job(
+    job = MemberJob(
         flow=flow.name,
         run=record.run,
         home=str(base.home),
@@ -182,6 +253,7 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
         payload=to_json(job, f"step {member.id}"),
         policy=policy_of(policy, step, limit),
         keyed=True,
+        carried=known,
     )
 
 
@@ -195,7 +267,7 @@ def policy_of(usual: Policy, step: Step, limit: int) -> Policy:
     retry: RetryPolicy = step.retry or usual.retry
     if step.retry is not None and step.retry.retries is not None:
         retry = msgspec.structs.replace(retry, timeouts=step.retry.retries)
-    elif step.retry is None and isinstance(step.work, Command):
+    elif step.retry is None and isinstance(step.work, RunCommand):
         retry = msgspec.structs.replace(retry, retries=0)
     interval = max(usual.checkpoint_interval, limit)
     verify = () if step.verify is None else step.verify.argv

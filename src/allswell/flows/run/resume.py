@@ -13,34 +13,45 @@ the lock knows that earlier runners on this machine are gone, and need not wait 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
+import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from allswell.domain.capture import ContextForResume, Phase
-from allswell.domain.names import RunId, TaskId
-from allswell.domain.policy import Policy
+from allswell.domain.agents.status import named
+from allswell.domain.ids import RunId, TaskId
 from allswell.domain.question import ESCALATION_OPTIONS
-from allswell.domain.receipt import CHANGES_LISTED
-from allswell.domain.run import Run
-from allswell.domain.step_changes import AtWork
-from allswell.domain.step_receipt import StepReceipt, StepStatus
-from allswell.domain.task import State
+from allswell.domain.receipts.receipt import CHANGES_LISTED
+from allswell.domain.receipts.snapshot import Snapshot, SnapshotLimits, spell, unspell
+from allswell.domain.receipts.step import AtWork, ContextForResume, Phase, StepChanges, StepReceipt, StepStatus
+from allswell.domain.rules.command import NewTask
+from allswell.domain.run.run import Run
+from allswell.domain.task.model import State, TaskRow, carried
+from allswell.domain.task.policy import Policy
+from allswell.engine.ids import task_for_key
 from allswell.engine.watch import Watch
-from allswell.errors import LeaseLost, Refused
+from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.flows.run.attempt import engine_name
-from allswell.flows.run.base import RunBase, RunRecord, moment, stamp
-from allswell.flows.run.changes import begun, changes_of
-from allswell.flows.run.plan import Carried, Planned, plan
-from allswell.flows.run.standing import CutOff, RunStanding, is_open, look, tasks_of
-from allswell.flows.run.start import open_run, submit, this_runner
-from allswell.flows.run.timeouts import uncommitted
+from allswell.flows.run.folder import RunBase, RunRecord, moment
+from allswell.flows.run.plan import Planned, TakenAlong, plan
+from allswell.flows.run.runner import open_run, submit, this_runner
+from allswell.flows.run.state import CutOff, RunStanding, is_open, look, part_in
+from allswell.flows.run.timeouts import begun, changes_of, uncommitted
 from allswell.flows.spec import Flow, Step
-from allswell.runtime.attempt import Home, settle_left
-from allswell.runtime.attempt.settle import Settled
+from allswell.runtime.attempt import settle_left
+from allswell.runtime.attempt.orphans import OrphanedAttempt
+from allswell.runtime.deadlines import limits
+from allswell.runtime.process.leftovers import end_orphans
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.workspace.baseline import Baseline, Before, before, read_baseline
+from allswell.runtime.workspace.files import stamp
+from allswell.runtime.workspace.git import Git, scratch_folder
+from allswell.runtime.workspace.snapshot import take
+from allswell.runtime.workspace.survey import LINK
 
 
 def changes_in_file(base: RunBase, now: bytes) -> str:
@@ -75,14 +86,16 @@ async def settle_dead(
     """Put in order what a runner that was killed left behind: its trees are gone, its work kept."""
     made = []
     died = _died(base, wall)
-    for left in await settle_left(watch, Home(base.home), tell, places=[base.record.folder]):
+    if orphans := await asyncio.to_thread(end_orphans, limits().grace):
+        tell(f"{named(orphans)} of a function whose runner died: ended")
+    for left in await settle_left(watch, StateDir(base.home), tell, places=[base.record.folder]):
         if left.flight.run in base.record.runs:
             made.append(await asyncio.to_thread(_keep_receipt, base, left, died, outputs))
         left.clear()
     return made
 
 
-def _keep_receipt(base: RunBase, left: Settled, died: int, outputs: Outputs) -> StepReceipt:
+def _keep_receipt(base: RunBase, left: OrphanedAttempt, died: int, outputs: Outputs) -> StepReceipt:
     """Write down how a step was left; it blocks."""
     flight = left.flight
     at = AtWork(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))
@@ -153,7 +166,7 @@ def _lost(base: RunBase, at: AtWork, agent: str, changed: tuple[str, ...]) -> St
     )
 
 
-def _number(base: RunBase, left: Settled) -> int:
+def _number(base: RunBase, left: OrphanedAttempt) -> int:
     """Which attempt of the folder it was: its own number, unless an attempt of an earlier run has that."""
     flight = left.flight
     earlier = [one for one in base.all_receipts() if one.step_id == flight.name]
@@ -193,12 +206,13 @@ async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: 
         base.files.replace(base.source, source)
         if standing.row is None:
             await open_run(watch, base, flow, run)
-        await submit(watch, _left(flow, base, run, policy, standing, _with_attempts(base, standing.carried)))
+        await submit(watch, await _left(watch, flow, base, run, policy, standing))
         return base, run
     if await as_it_is(watch, base, standing, source):
         return base, run  # all its tasks are there: they came together
     if standing.open:
         await watch.end_run(run, "it goes on in another run")
+        standing = await look(watch, base)  # what was done until then need not be done again
     return await _another(watch, base, flow, source, policy, standing)
 
 
@@ -215,7 +229,7 @@ async def _another(
     if flow.name != base.record.flow:
         text = f"the flow is called {flow.name} now, and its run's folder is that of {base.record.flow}; run it anew"
         raise Refused("other_flow", text, where="name")
-    planned = _left(flow, base, run, policy, standing, _with_attempts(base, standing.carried))
+    planned = await _left(watch, flow, base, run, policy, standing)
     again = RunBase(base.home, record, base.files)
     again.files.replace(again.source, source)
     again.keep_record()
@@ -224,28 +238,75 @@ async def _another(
     return again, run
 
 
-def _with_attempts(base: RunBase, carried: Mapping[str, Carried]) -> dict[str, Carried]:
+def _with_attempts(base: RunBase, carried: Mapping[str, TakenAlong]) -> dict[str, TakenAlong]:
     """What steps take along into another run, with how often each was tried: no receipt is written over another."""
     found = dict(carried)
     for receipt in base.all_receipts():
-        known = found.get(receipt.step_id, Carried())
+        known = found.get(receipt.step_id, TakenAlong())
         if receipt.attempt > known.tried:
             found[receipt.step_id] = msgspec.structs.replace(known, tried=receipt.attempt)
     return found
 
 
-def _left(
-    flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: RunStanding, carried: Mapping[str, Carried]
-) -> Planned:
-    """The tasks of the steps that are left: neither done nor skipped by a human, nor after one that was."""
+def left_out(flow: Flow, standing: RunStanding) -> set[str]:
+    """The steps that are not run any more: those that a human has skipped, and what comes after them."""
     out = set(standing.skipped)
     for step in _in_order(flow):
         members = [member.id for member in step.members()]
         needed = [one for need in step.needs for one in out if one == need or one.startswith(f"{need}@")]
         if needed:
             out |= {one for one in members if one not in standing.done}
-    done = {**standing.done, **dict.fromkeys(out, TaskId(""))}
-    return plan(flow, base, run, policy, done=done, carried=carried)
+    return out
+
+
+async def _left(watch: Watch, flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: RunStanding) -> Planned:
+    """The tasks of what is left: steps that are neither done nor skipped by a human, nor after one that was; and parts.
+
+    A step that a human has split stays split: what is left of its parts goes along, and those after it wait for that.
+    """
+    out = left_out(flow, standing)
+    split = {name: standing.rows[name].task.id for name in standing.split}
+    done = {**standing.done, **dict.fromkeys(out, TaskId("")), **split}
+    taken = [row for some in standing.split.values() for row in some if _is_taken_along(row, standing)]
+    ids = {row.task.id: part_in(run, row.task.id) for row in taken}
+    parts = {name: _stand_in(some, ids) for name, some in standing.split.items()}
+    steps = plan(flow, base, run, policy, done=done, carried=_with_attempts(base, standing.carried), parts=parts)
+    made = [await _part(watch, row, run, ids, standing) for row in taken]
+    return Planned((*made, *steps.tasks), steps.ids)
+
+
+def _is_taken_along(row: TaskRow, standing: RunStanding) -> bool:
+    """Whether a part is left to be done, and not on its way outside of the run's own tasks, where it was retried."""
+    parts = standing.parts
+    if row.task.state == State.DONE or parts.is_skipped(row):
+        return False
+    return row.task.run in parts.runs or not is_open(row)
+
+
+def _stand_in(rows: Sequence[TaskRow], ids: Mapping[TaskId, TaskId]) -> tuple[TaskId, ...]:
+    """What is waited for in place of these tasks: those that go along, under their new ids, and those on their way."""
+    return tuple(ids.get(row.task.id, row.task.id) for row in rows if row.task.id in ids or is_open(row))
+
+
+async def _part(watch: Watch, row: TaskRow, run: RunId, ids: Mapping[TaskId, TaskId], standing: RunStanding) -> NewTask:
+    """A part of a step that was split, as it goes on in another run."""
+    task, spec = row.task, row.task.spec
+    payload, _ = await watch.views.view_payload(task.id)
+    return NewTask(
+        ids[task.id],
+        task.name,
+        run,
+        task.role,
+        spec.services,
+        task.priority,
+        _stand_in(standing.parts.last(*spec.needs), ids),
+        payload=payload or "null",
+        critical=spec.critical,
+        if_need_fails=spec.if_need_fails,
+        policy=spec.policy,
+        keyed=True,
+        carried=carried(task.record),
+    )
 
 
 def _in_order(flow: Flow) -> list[Step]:
@@ -266,13 +327,130 @@ def _in_order(flow: Flow) -> list[Step]:
 
 async def escalate(watch: Watch, cut: CutOff, run: RunId) -> str:
     """Put a step that was cut off before a human, with the other steps left to go on; the question's id."""
-    standing = [row for row in await tasks_of(watch, run) if row.task.name == cut.step and is_open(row)]
-    if not standing:
+    row = await watch.task(task := task_for_key(f"{run}/{cut.step}"))
+    if row is None or not is_open(row):
         raise Refused("task_ended", f"step {cut.step} has ended; there is nothing to decide", where="--choose")
-    task = standing[0].task.id
     lease = await watch.claim(agent=this_runner(), task=task)
     if lease is None:
         raise Refused("not_ready", f"step {cut.step} is not ready to be decided about; resume first", where="--choose")
     files = ", ".join(cut.context.uncommitted_changes[:5])
     text = f"Step {cut.step} was cut off and left uncommitted changes ({files}). How should we proceed?"
     return await lease.ask(text, ESCALATION_OPTIONS)
+
+
+# Discarding what steps left: kept in a snapshot first, then put back as it was when each attempt began (F11).
+#
+# Only what those attempts changed is touched, and only if it is still as they left it. What another step may have done
+# too is put back only if that step's work is discarded as well; the outputs of finished steps, and whatever was there
+# before the attempt began, stay as they are. Where it is not certain how things were, nothing is discarded.
+
+_LIMITS = SnapshotLimits()
+
+
+class Discarded(msgspec.Struct, frozen=True):
+    """What was done."""
+
+    kept: Snapshot
+    """What holds all that was there before anything was put back."""
+    left: tuple[str, ...] = ()
+    """Paths that stay as they are, because another step may have made them, or nobody knows how they were."""
+
+
+def discard(home: Path, folder: Path, cuts: Sequence[CutOff]) -> list[Discarded]:
+    """Put back what these steps changed; where it is kept, and what was left alone. It blocks."""
+    known = [(cut, *_begun(home, cut)) for cut in cuts]
+    discarded = {cut.step for cut in cuts}
+    found = []
+    for cut, changes, then in known:
+        why = "discarded, to be tried again"
+        kept = take(folder, cut.task, cut.attempt, reason=why, limits=_LIMITS, home=home)
+        missing = {left.path for left in kept.left_out}
+        lost = [left.path for left, _ in cut.own if left.path in missing and left.how != "D"]
+        if lost:
+            text = f"{lost[0]} could not be kept in a snapshot, so nothing was discarded; move it away yourself"
+            raise Refused("not_kept", text, where="--choose")
+        mine = [left.path for left, also in cut.own if set(also) <= discarded]
+        others = [left.path for left, also in cut.own if not set(also) <= discarded]
+        unknown = _put_back(StateDir(home).baselines, then, changes, mine)
+        found.append(Discarded(kept, tuple(sorted([*others, *unknown]))))
+    return found
+
+
+def _begun(home: Path, cut: CutOff) -> tuple[StepChanges, Baseline]:
+    """What it changed and how things were when it began; `Refused` where that is not certain."""
+    changes = cut.changes
+    then = None if changes is None else read_baseline(StateDir(home).baselines, changes.task, changes.attempt)
+    if changes is None or then is None:
+        why = "nobody has noted how things were when it began"
+    elif changes.gap:
+        why = changes.gap
+    elif changes.more:
+        why = f"it changed {len(changes.files) + changes.more:,} files, which is more than is kept track of"
+    else:
+        return changes, then
+    text = (
+        f"what {cut.step} changed is not certain ({why}), so nothing was discarded; put its files back, or retry_step"
+    )
+    raise Refused("not_certain", text, where="--choose")
+
+
+def _put_back(place: Path, then: Baseline, changes: StepChanges, paths: Sequence[str]) -> list[str]:
+    """Make paths what they were; those that stay as they are, because nobody knows."""
+    top = Path(os.fsdecode(unspell(changes.top)))
+    safe = [path for path in paths if _is_inside(top, path)]
+    noted = {one.path for one in then.noted}
+    head = then.head
+    committed: set[str] = set()
+    if head is not None:
+        committed = _check_out(top, head, [path for path in safe if path not in noted])
+    made = [path for path in safe if path not in committed and _made(top, path, before(place, then, path))]
+    return [path for path in paths if path not in committed and path not in made]
+
+
+def _is_inside(top: Path, path: str) -> bool:
+    """Whether a path's folder is where it seems to be: an attempt may have put a link in its place."""
+    folder = (top / os.fsdecode(unspell(path))).parent
+    return folder.resolve() == folder
+
+
+def _made(top: Path, path: str, was: Before) -> bool:
+    """Make one path what it was, wholly or not at all; whether that went well."""
+    target = top / os.fsdecode(unspell(path))
+    if was.where not in ("absent", "kept"):
+        return False
+    try:
+        if was.where == "absent":
+            target.unlink(missing_ok=True)
+            return True
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{os.urandom(6).hex()}.allswell")
+        content = was.content or b""
+        try:
+            if was.kind == LINK:
+                draft.symlink_to(os.fsdecode(content))
+            else:
+                draft.write_bytes(content)
+                draft.chmod(was.mode or 0o644)
+            draft.replace(target)
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _check_out(top: Path, head: str, paths: Sequence[str]) -> set[str]:
+    """Give files what a commit has of them, by an index of our own: the repository's stays as it is. Which it has."""
+    wanted = {unspell(path) for path in paths}
+    try:
+        with scratch_folder() as scratch:
+            git = Git(os.fsencode(top), timeout=_LIMITS.git_timeout, scratch=scratch)
+            git.run("read-tree", head)
+            there = wanted & set(git.run("ls-files", "-z", "--cached").split(b"\0"))
+            if there:
+                git.run("checkout-index", "-f", "-z", "--stdin", stdin=b"\0".join(sorted(there)) + b"\0")
+    except AllswellError as error:
+        text = f"git could not put the files back ({error}); all of them are kept: `allswell recover`"
+        raise Refused("not_put_back", text, where="--choose") from error
+    return {spell(path) for path in there}

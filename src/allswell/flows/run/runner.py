@@ -6,30 +6,42 @@ holds is waited for. A step is not begun again here before the last attempt at i
 
 A step that is done leaves its place to the next at once, while its receipt goes to the disk and the store is told: so
 a slow disk holds up nobody, as long as not too many are left to be written down.
+
+A store that is away is waited for as long as a step is at work or has something to tell; without one, the run is left
+as it stands, and can be resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
-from allswell.domain.listing import TaskFilter, TaskRow
-from allswell.domain.names import RunId, TaskId
-from allswell.domain.span_names import INVOKE_WORKFLOW, OPERATION, OUTCOME, RUN, WORKFLOW_NAME
-from allswell.domain.step_receipt import StepReceipt, StepStatus
-from allswell.domain.task import ENDS, State
-from allswell.engine.handle import Lease
-from allswell.engine.ids import task_for_key
-from allswell.engine.signal import Bell
+from allswell.domain.ids import RunId, TaskId
+from allswell.domain.receipts.step import StepReceipt, StepStatus
+from allswell.domain.rules.event import INVOKE_WORKFLOW, OPERATION, OUTCOME, RUN, WORKFLOW_NAME
+from allswell.domain.task.model import ENDS, State, TaskFilter, TaskRow
+from allswell.domain.task.policy import Policy
+from allswell.engine.lease import Lease
+from allswell.engine.wakeup import Waiter
+from allswell.engine.watch import Watch
 from allswell.errors import Bug, Refused, Unavailable
+from allswell.flows.loader import Scalar
 from allswell.flows.run.attempt import StepAttempt
-from allswell.flows.run.job import Job
-from allswell.flows.run.site import Site
+from allswell.flows.run.context import RunContext
+from allswell.flows.run.folder import RunBase, RunRecord, find_base
+from allswell.flows.run.plan import MemberJob, Planned, plan
+from allswell.flows.run.state import is_step
+from allswell.flows.spec import Flow
+from allswell.runtime.workspace.files import Files, stamp
+from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.tracing import traced
 
 JOBS = 16
@@ -77,7 +89,7 @@ class Summary(msgspec.Struct, frozen=True):
 class Runner:
     """Runs one run of the store; `progress` can be looked at while it does."""
 
-    def __init__(self, site: Site, run: RunId, *, jobs: int = JOBS, before: Mapping[str, str] = {}) -> None:
+    def __init__(self, site: RunContext, run: RunId, *, jobs: int = JOBS, before: Mapping[str, str] = {}) -> None:
         """`before` says where steps stand that an earlier run of the store has dealt with."""
         self.before = before
         self.site = site
@@ -93,6 +105,8 @@ class Runner:
         self._interrupted: str | None = None
         self._trouble: BaseException | None = None
         self._ready: list[TaskId] = []
+        self._said: set[TaskId] = set()
+        """Parts of steps that were split of which it was said who runs them."""
         self._ran = 0
         self._signed = 0.0
         self._looked = 0.0
@@ -124,11 +138,15 @@ class Runner:
             while self._interrupted is None and self._trouble is None:
                 news = self.site.watch.on_ready()
                 self._ended.clear()
-                await self._claim()
                 self._give_sign()
-                await self._mind_the_run()
-                if not self.active and await self._is_over():
-                    break
+                try:
+                    await self._claim()
+                    await self._mind_the_run()
+                    if not self.active and await self._is_over():
+                        break
+                except Unavailable:
+                    if not self.active:  # else a step is at work, or has ended and waits until the store can be told
+                        raise
                 await self._wait(news)
         finally:
             while self._working:
@@ -154,7 +172,7 @@ class Runner:
             if await self.site.look_at_run():
                 await self.site.watch.renew_many([attempt.lease for attempt in self.active.values()])
 
-    async def _wait(self, news: Bell) -> None:
+    async def _wait(self, news: Waiter) -> None:
         """Until a step has ended here, something has become ready, or it is time to look again."""
         waiting = [asyncio.ensure_future(event.wait()) for event in (news, self._ended)]
         try:
@@ -173,7 +191,8 @@ class Runner:
         if not self._ready:
             which = TaskFilter(run=self.run_id, states=(State.READY,), limit=_AHEAD)
             rows = await watch.tasks(which)
-            self._ready = [row.task.id for row in rows if row.task.id not in self.active and self._is_step(row)]
+            self._ready = [row.task.id for row in rows if row.task.id not in self.active and is_step(row)]
+            self._say_who_runs([row for row in rows if not is_step(row)])
         ready, self._ready = self._ready[:free], self._ready[free:]
         if not ready:
             return
@@ -183,13 +202,18 @@ class Runner:
             elif got is not None and not isinstance(got, Refused):  # refused: it has ended meanwhile
                 self._trouble = self._trouble or got
 
-    def _is_step(self, row: TaskRow) -> bool:
-        """Whether it is a step of the flow: what a human split one into is for agents to claim."""
-        return row.task.id == task_for_key(f"{self.run_id}/{row.task.name}")
+    def _say_who_runs(self, parts: Sequence[TaskRow]) -> None:
+        """Say once of each part of a step that a human has split that it waits for an agent: no runner takes it."""
+        for row in parts:
+            if row.task.id not in self._said:
+                self._said.add(row.task.id)
+                role = f" --role {row.task.role}" if row.task.role else ""
+                how = f"an agent runs it: `allswell up`, or `allswell claim{role} --agent NAME`"
+                self.site.tell("subtask_waits", row.task.name, 0, task_id=row.task.id, text=how)
 
     def _begin(self, lease: Lease) -> None:
         base = self.site.base
-        given = lease.payload_as(Job)
+        given = lease.payload_as(MemberJob)
         job = msgspec.structs.replace(given, home=str(base.home), folder=base.record.folder)  # those of this machine
         attempt = StepAttempt(self.site, lease, job, lambda: self._leave_place(lease.task))
         self.active[lease.task] = attempt
@@ -304,3 +328,107 @@ def _reason(row: TaskRow, names: dict[TaskId, str]) -> str:
     if waiting:
         return "waits for " + ", ".join(waiting)
     return "" if record.handover is None else record.handover.message
+
+
+# Starting a flow: its folder is made, its run opened, its tasks submitted; then it can be run, here or elsewhere.
+#
+# The folder comes first and the tasks last, all or none of them. A crash in between leaves a folder whose run has no
+# tasks; `resume` submits them then, under the same ids.
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """What a flow is started with."""
+
+    flow: Flow
+    source: bytes
+    """The file's content, which is kept beside the run."""
+    file: str
+    """Its absolute path; empty where there is none."""
+    home: Path
+    folder: Path
+    inputs: Mapping[str, Scalar]
+    announced: tuple[str, ...] = ()
+
+
+def this_runner(kind: str = "flow") -> str:
+    """Who holds the leases of the steps that this process runs; one that joined another's run is of kind `join`."""
+    return f"{kind}-{socket.gethostname()}-{os.getpid()}"[:200]
+
+
+def new_base(beginning: Beginning, run: RunId, clock: Clock, files: Files | None = None) -> RunBase:
+    """The folder of a new run."""
+    record = RunRecord(
+        run,
+        beginning.flow.name,
+        beginning.file,
+        str(beginning.folder),
+        dict(beginning.inputs),
+        (run,),
+        stamp(clock.wall()),
+        beginning.announced,
+    )
+    base = RunBase(beginning.home, record, files)
+    base.make(beginning.source)
+    return base
+
+
+async def open_run(watch: Watch, base: RunBase, flow: Flow, run: RunId) -> None:
+    """Open a run of the store for this folder, after the one before if there is one; once, however often it is said."""
+    runs = base.record.runs
+    after = runs[runs.index(run) - 1] if run in runs[1:] else None
+    await watch.open_run(base.record.flow, timeout=flow.timeouts.flow, run=run, after=after)
+
+
+async def submit(watch: Watch, planned: Planned) -> None:
+    """Hand the tasks to the store, all or none; those that are there already stay as they are."""
+    await watch.submit_prepared(planned.tasks)
+
+
+async def make_site(watch: Watch, base: RunBase, run: RunId, clock: Clock | None = None) -> RunContext:
+    """Where this process runs the steps of a run."""
+    clock = clock or SystemClock()
+    row = await watch.run(run)
+    if row is None:
+        raise Refused("unknown_run", f"there is no run {run} in this store; is it another store's?", where="run")
+    began = clock.monotonic() - (await watch.now() - row.created_at)
+    return RunContext(base, watch, this_runner(), clock, began, row)
+
+
+async def begin(
+    watch: Watch, beginning: Beginning, run: RunId, policy: Policy, clock: Clock, files: Files | None = None
+) -> RunBase:
+    """Make the folder, open the run and submit the flow's tasks."""
+    base = new_base(beginning, run, clock, files)
+    await open_run(watch, base, beginning.flow, run)
+    await submit(watch, plan(beginning.flow, base, run, policy))
+    return base
+
+
+# Taking steps of a run that another process has started, on this machine and in this folder.
+#
+# What a step's task carries is enough to do it; only where things lie is this machine's own. Files that steps hand to
+# each other have to be where the next one looks: a shared folder, or one that the steps themselves bring up to date.
+
+_ELSEWHERE = b"# The flow was started elsewhere; resume it there.\n"
+
+
+async def join(watch: Watch, run: RunId, home: Path, folder: Path, wall: int) -> RunBase:
+    """The folder of a run on this machine: one that is there already, or a new one; `Refused` if it is no flow's."""
+    job = await _a_job(watch, run)
+    try:
+        return find_base(home, job.run)
+    except Refused:
+        pass
+    record = RunRecord(job.run, job.flow, "", str(folder), dict(job.inputs), (run,), stamp(wall))
+    base = RunBase(home, record)
+    base.make(_ELSEWHERE)
+    return base
+
+
+async def _a_job(watch: Watch, run: RunId) -> MemberJob:
+    for row in await watch.tasks(TaskFilter(run=run, limit=100)):
+        try:
+            return msgspec.convert(await watch.payload(row.task.id), MemberJob)
+        except msgspec.ValidationError:
+            continue
+    raise Refused("not_a_flow", f"the run {run} has no steps of a flow", where="--run")

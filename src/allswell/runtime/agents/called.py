@@ -1,7 +1,7 @@
-"""The process in which a sync function is called: `python -m allswell.runtime.agents.called module:name`.
+"""The process in which a sync function is called: `python -m allswell.runtime.agents.called module:name [folder]`.
 
 It speaks to its supervisor through the attempt's socket, as every agent does: what the function returns is its `done`,
-what it raises its `fail`.
+what it raises its `fail`. Its module is looked for in the folder, where one is named, before what is installed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.domain.classify import failure_of
-from allswell.domain.plain_data import to_json
+from allswell.domain.service.classify import failure_of
+from allswell.domain.values import to_json
 from allswell.errors import AllswellError, Refused
-from allswell.runtime.agents.function import load_function
-from allswell.runtime.agents.work import SyncWork, TaskBrief
-from allswell.runtime.contained import contained
-from allswell.runtime.guard.ledger import ExchangeLedger, in_ledger
-from allswell.runtime.speaking import words
-from allswell.runtime.speaking.client import VARIABLE, say
+from allswell.runtime import agent_socket
+from allswell.runtime.agent_socket import VARIABLE, say
+from allswell.runtime.agents.function import SyncWork, TaskBrief, load_function
+from allswell.runtime.calls import contained
+from allswell.runtime.guard.transport import ExchangeLedger, in_ledger
 
 TOLD = "ALLSWELL_WORK"
 """The variable that names the file with what the function is told."""
@@ -29,11 +28,12 @@ TOLD = "ALLSWELL_WORK"
 
 def main() -> int:
     """Call the function that the command line names, once."""
-    answer: words.AnyWord
+    answer: agent_socket.AnyWord
     socket = os.environ[VARIABLE]
     told = msgspec.json.decode(Path(os.environ[TOLD]).read_bytes(), type=TaskBrief)
     work, ledger = SyncWork(told, socket), ExchangeLedger(bodies=False)
     in_ledger.set(ledger)
+    sys.path[:0] = sys.argv[2:]
     try:
         result = contained(load_function(sys.argv[1]))(work)
     except AllswellError:
@@ -42,18 +42,19 @@ def main() -> int:
         answer, code = _failed(error), 1
     else:
         try:
-            answer, code = words.Done(result=msgspec.Raw(to_json(result, "what it returned").encode())), 0
+            answer, code = agent_socket.DoneMessage(result=msgspec.Raw(to_json(result, "what it returned").encode())), 0
         except Refused as error:
             answer, code = _failed(error), 1
     if ledger.tokens is not None:
         work.spend(tokens_in=ledger.tokens.prompt, tokens_out=ledger.tokens.completion)
-    say(socket, answer)
+    if not (work.is_over and code == 0):
+        say(socket, answer)
     return code
 
 
-def _failed(error: Exception) -> words.AnyWord:
+def _failed(error: Exception) -> agent_socket.AnyWord:
     traceback.print_exception(error)
-    return words.Fail(failure=failure_of(error))
+    return agent_socket.FailMessage(failure=failure_of(error))
 
 
 if __name__ == "__main__":

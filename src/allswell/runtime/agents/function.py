@@ -7,43 +7,319 @@ slot is free. What it leaves is a receipt like anybody else's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib
+import logging
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from pathlib import Path
+from typing import Any, Unpack
 
+import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.classify import failure_of
-from allswell.domain.duration import show
-from allswell.domain.evidence import Evidence, Sign, Standing
-from allswell.domain.expense import Expense, Meter
-from allswell.domain.fleet import AgentSpec
-from allswell.domain.names import Millis
-from allswell.domain.receipt import End
-from allswell.domain.retry import Failure
-from allswell.domain.snapshot import Limits
-from allswell.domain.task import raised
-from allswell.engine.handle import Lease
+from allswell.domain.agents.cost import Expense, Meter, told_expense
+from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
+from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
+from allswell.domain.agents.status import named
+from allswell.domain.duration import Duration, parse, show
+from allswell.domain.ids import Millis, QuestionId, TaskId, file_name, is_request
+from allswell.domain.lease.holder import Orders
+from allswell.domain.lease.model import stop_reserve
+from allswell.domain.mesh.request import InboxItem
+from allswell.domain.question import Option
+from allswell.domain.receipts.receipt import End
+from allswell.domain.receipts.snapshot import SnapshotLimits
+from allswell.domain.service.classify import failure_of
+from allswell.domain.service.retry import Failure
+from allswell.domain.task.model import OPEN, raised
+from allswell.domain.values import to_json
+from allswell.engine.lease import Lease
+from allswell.engine.mesh import COMES_WITHIN, Requested, Wishes
 from allswell.errors import AllswellError, Refused
-from allswell.runtime.agents.brief import Brief
-from allswell.runtime.agents.ears import Heard
-from allswell.runtime.agents.work import TaskBrief, Work
-from allswell.runtime.attempt import Flight, Outcome
-from allswell.runtime.attempt.keeping import Ended, Keeping
-from allswell.runtime.attempt.paying import Paying
-from allswell.runtime.attempt.taken import ended_by
-from allswell.runtime.attempt.variables import about
-from allswell.runtime.attempt.verifying import judged, watch_over
-from allswell.runtime.contained import contained
-from allswell.runtime.guard.ledger import ExchangeLedger, expense_of, in_ledger
-from allswell.runtime.receipts import Home
-from allswell.runtime.warden import allowed_environment
+from allswell.runtime import agent_socket
+from allswell.runtime.agent_socket import say
+from allswell.runtime.agents.output import OutputListeners
+from allswell.runtime.attempt import AttemptOutcome, InFlightRecord
+from allswell.runtime.attempt.control import CostReporter
+from allswell.runtime.attempt.launch import about, handover_of
+from allswell.runtime.attempt.limits import ended_by
+from allswell.runtime.attempt.record import AttemptRecorder, Ended
+from allswell.runtime.attempt.verification import judged, watch_over
+from allswell.runtime.calls import contained
+from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
+from allswell.runtime.process import allowed_environment
+from allswell.runtime.process.leftovers import Spawner, install, spawner
+from allswell.runtime.propagation import in_attempt
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.workspace.files import remove_file, write_file
 from allswell.timing.clock import Clock
 
+_POLL = 0.25
+"""Seconds between two looks at a request."""
+
+
+class TaskBrief(msgspec.Struct, frozen=True):
+    """What a function is told about its task."""
+
+    task: TaskId
+    name: str
+    payload: Any
+    attempt: int
+    agent: str
+    role: str
+    prompt: str
+    handover: str
+    """What earlier attempts and humans have left, in words."""
+    folder: str
+
+
+class Work:
+    """A task in the hands of an async function.
+
+        async def review(work: allswell.Work) -> dict:
+            for page in work.payload["pages"]:
+                await work.checkin(f"page {page}", progress=...)
+            return {"verdict": "fine"}          # completes the task; an exception fails it
+
+    A sync function has the same with plain calls (`SyncWork`); it runs in a process of its own.
+    """
+
+    def __init__(
+        self, told: TaskBrief, lease: Lease, heard: Callable[[str], None], spent: Callable[[Expense], None]
+    ) -> None:
+        self.told = told
+        self.task = told.task
+        self.name = told.name
+        self.payload = told.payload
+        self.attempt = told.attempt
+        self.handover = told.handover
+        self.folder = told.folder
+        self.asked = ""
+        """What the watch wants to hear, while it does."""
+        self._lease = lease
+        self._heard = heard
+        self._spent = spent
+        self._on_asked: Callable[[str], None] | None = None
+        self.waits_for: list[TaskId] = []
+        """The requests of its own that it waits for now."""
+
+    @property
+    def remaining(self) -> int:
+        """How long the attempt has, in milliseconds."""
+        return self._lease.remaining
+
+    def on_asked(self, callback: Callable[[str], None]) -> None:
+        """Call this when the watch asks for a check-in."""
+        self._on_asked = callback
+
+    def ask_for_checkin(self, words_: str) -> tuple[str, ...]:
+        """For the watch: ask the function for a check-in."""
+        self.asked = words_
+        if self._on_asked is None:
+            return ("work.asked",)
+        self._on_asked(words_)
+        return ("callback",)
+
+    async def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
+        """Prove progress."""
+        orders = await self._lease.checkin(note, progress=progress)
+        self.asked = ""
+        self._heard(f"“{note}”" if note else "it checked in")
+        return orders
+
+    def spend(
+        self, cost_usd: float | None = None, *, tokens_in: int | None = None, tokens_out: int | None = None
+    ) -> None:
+        """Say what more it has cost; tokens of guarded model calls are counted by themselves."""
+        self._spent(told_expense(cost_usd, tokens_in, tokens_out))
+
+    async def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
+        """Ask a human; unless `hold`, this attempt is over then, and the function should return."""
+        return await self._lease.ask(text, options, hold=hold)
+
+    async def delegate(
+        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None
+    ) -> TaskId:
+        """Hand a focused request to an expert, and keep working; without a timeout it has `delegation_timeout`."""
+        return await self._lease.delegate(role, name, payload=payload, timeout=timeout)
+
+    async def request(self, to: str, kind: str, summary: str, **wishes: Unpack[Wishes]) -> Requested:
+        """Ask another agent, and wait for the answer; where it is blocked, this attempt is over: return then."""
+        request = await self._lease.send_request(to, kind, summary, waits=COMES_WITHIN, **wishes)
+        self.waits_for.append(request)
+        try:
+            return await self._lease.wait_for(request, claims=False)
+        finally:
+            self.waits_for.remove(request)
+
+    async def inbox(self, *, mesh: bool = False) -> list[InboxItem]:
+        """What this agent is asked by others; with `mesh`, what others are asked and it may answer."""
+        return await self._lease.inbox(roles=self._roles, mesh=mesh)
+
+    async def respond(self, request: str, answer: object = None) -> None:
+        """Answer a request."""
+        await self._lease.respond(request, answer, roles=self._roles)
+
+    async def decline(self, request: str, reason: str = "") -> None:
+        """Decline a request that is addressed to this agent."""
+        await self._lease.decline(request, reason, roles=self._roles)
+
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        return (self.told.role,) if self.told.role else ()
+
+
+class SyncWork:
+    """A task in the hands of a sync function, in a process of its own."""
+
+    def __init__(self, told: TaskBrief, socket: str) -> None:
+        self.told = told
+        self.task = told.task
+        self.name = told.name
+        self.payload = told.payload
+        self.attempt = told.attempt
+        self.handover = told.handover
+        self.folder = told.folder
+        self.is_over = False
+        """Whether the attempt is over, whatever the function returns."""
+        self._socket = socket
+
+    def checkin(self, note: str = "", *, progress: float | None = None) -> agent_socket.ToldAgent | None:
+        """Prove progress; the answer carries the watch's orders."""
+        return say(self._socket, agent_socket.CheckInMessage(note=note, progress=progress)).orders
+
+    def spend(
+        self, cost_usd: float | None = None, *, tokens_in: int | None = None, tokens_out: int | None = None
+    ) -> None:
+        """Say what more it has cost; tokens of guarded model calls are counted by themselves."""
+        say(self._socket, agent_socket.SpendMessage(cost_usd=cost_usd, tokens_in=tokens_in, tokens_out=tokens_out))
+
+    def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> str | None:
+        """Ask a human; unless `hold`, this attempt is over then, and the function should return."""
+        asked = say(self._socket, agent_socket.AskMessage(text=text, options=tuple(options), hold=hold)).question
+        self.is_over = self.is_over or not hold
+        return None if asked is None else asked.id
+
+    def request(self, to: str, kind: str, summary: str, **wishes: Unpack[Wishes]) -> Requested:
+        """Ask another agent, and wait for the answer; where it is blocked, this attempt is over: return then."""
+        timeout, again, kept = wishes.get("timeout"), wishes.get("again"), wishes.get("kept")
+        word = agent_socket.AskAgentMessage(
+            to=to,
+            kind=kind,
+            summary=summary,
+            payload=msgspec.Raw(to_json(wishes.get("payload"), f"payload of {summary!r}").encode()),
+            retries=wishes.get("retries"),
+            role=wishes.get("role", ""),
+            key=wishes.get("key"),
+            blocks=wishes.get("blocks", True),
+            timeout=None if timeout is None else parse(timeout, where="timeout"),
+            again=None if again is None else parse(again, where="again"),
+            kept=None if kept is None else parse(kept, where="kept"),
+        )
+        request = TaskId(say(self._socket, word).request or "")
+        while True:
+            reply = say(self._socket, agent_socket.LookMessage(request=request))
+            state = reply.state or OPEN
+            if state == "done":
+                return Requested(request, state, msgspec.json.decode(reply.result))
+            if state == "blocked" or (reply.orders is not None and reply.orders.stop is not None):
+                self.is_over = True
+                return Requested(request, "blocked", blocked=True, fallback="next_task")
+            if state != OPEN:
+                return Requested(request, state, reason=str(msgspec.json.decode(reply.result)))
+            time.sleep(_POLL)
+
+    def inbox(self, *, mesh: bool = False) -> tuple[InboxItem, ...]:
+        """What this agent is asked by others; with `mesh`, what others are asked and it may answer."""
+        return say(self._socket, agent_socket.InboxMessage(mesh=mesh)).inbox
+
+    def respond(self, request: str, answer: object = None) -> None:
+        """Answer a request."""
+        raw = msgspec.Raw(msgspec.json.encode(answer))
+        say(self._socket, agent_socket.RespondMessage(request=TaskId(request), answer=raw))
+
+    def decline(self, request: str, reason: str = "") -> None:
+        """Decline a request that is addressed to this agent."""
+        say(self._socket, agent_socket.DeclineMessage(request=TaskId(request), reason=reason))
+        self.is_over = self.is_over or request == self.task
+
+    @property
+    def remaining(self) -> int | None:
+        """How long the attempt has, in milliseconds; None: it has no limit."""
+        orders = say(self._socket, agent_socket.LookMessage()).orders
+        return 0 if orders is None else orders.remaining_ms
+
+
+# What one attempt is told: the prompt, what came before it, and where it works; as text, in files, as places.
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What an agent is told about its task."""
+
+    folder: str
+    prompt: str
+    handover: str
+    places: Mapping[str, str]
+    prompt_file: Path
+    orders_file: Path
+
+    @property
+    def work_file(self) -> Path:
+        """What a function in a process of its own is told."""
+        return self.prompt_file.with_suffix(".work")
+
+    def write(self) -> None:
+        """Write the files that it names; `OSError` if that cannot be."""
+        for path, text in ((self.prompt_file, self.prompt), (self.orders_file, "")):
+            write_file(path, text.encode("utf-8", "surrogateescape"), make=True)
+
+    def remove(self) -> None:
+        """Take the files away."""
+        for path in (self.prompt_file, self.orders_file, self.work_file):
+            with contextlib.suppress(OSError):
+                remove_file(path)
+
+
+def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Brief:
+    """The brief of an attempt at the task that is held."""
+    handover = handover_of(lease, home)
+    payload = lease.payload
+    text = "" if payload is None else payload if isinstance(payload, str) else _json(payload)
+    base = home.folder / "briefs" / f"{file_name(lease.task)}.{lease.attempt}"
+    orders_file = base.with_name(base.name + ".orders")
+    prompt_file = base.with_name(base.name + ".prompt")
+    places = {
+        "name": lease.name,
+        "payload": text,
+        "handover": handover,
+        "task": lease.task,
+        "attempt": str(lease.attempt),
+        "agent": lease.agent,
+        "role": lease.role,
+        "folder": folder,
+        "orders_file": str(orders_file),
+    }
+    prompt = "\n".join(line.rstrip() for line in fill(spec.prompt, places).strip().splitlines())
+    while "\n\n\n" in prompt:  # places that were empty leave holes
+        prompt = prompt.replace("\n\n\n", "\n\n")
+    places |= {"prompt": prompt, "prompt_file": str(prompt_file)}
+    return Brief(folder, prompt, handover, places, prompt_file, orders_file)
+
+
+def _json(payload: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
+
+
+log = logging.getLogger(__name__)
+
 _LOOK = 0.5
+_ASKED = "it asked a human"
 """Seconds between two looks at whether the lease still holds."""
 
 
@@ -74,8 +350,8 @@ def load_function(path: str) -> Callable[..., Any]:
 
 
 def find_function(spec: AgentSpec) -> Callable[..., Any]:
-    """An agent's function, looked for from its folder too."""
-    if spec.cwd not in sys.path:
+    """An agent's function, looked for from its folder too, unless it is to be an installed one."""
+    if not spec.installed and spec.cwd not in sys.path:
         sys.path.insert(0, spec.cwd)
     return load_function(spec.function)
 
@@ -98,33 +374,39 @@ def told_of(brief: Brief, lease: Lease) -> TaskBrief:
 class FunctionRun:
     """One attempt by an async function."""
 
-    def __init__(self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, clock: Clock) -> None:
+    def __init__(
+        self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, heard: OutputListeners, clock: Clock
+    ) -> None:
         self.lease = lease
         self.result: object = None
         self.failure: Failure | None = None
         self.inbox: tuple[str, ...] = ()
+        self.remark = ""
         self._spec = spec
         self._home = home
         self._heard = heard
         self._clock = clock
         self._began_at = Millis(self._clock.wall())
-        self._standing = Standing(self._clock.monotonic())
+        self._standing = EvidenceState(self._clock.monotonic())
         self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
         self._grace = spec.grace
+        if lease.length is not None:
+            lease.reserve = stop_reserve(lease.length, spec.grace)
         self._meter, self._ledger = Meter(), ExchangeLedger(bodies=False)
-        self._paying = Paying(lease, self._meter, lambda why: self.stop(why, End.COSTLY))
+        self._paying = CostReporter(lease, self._meter, lambda why: self.stop(why, End.COSTLY))
         self._work = Work(told_of(brief, lease), lease, self._note, self._spent)
         self._folder = brief.folder
+        self._spawner = Spawner(f"{lease.task}.{lease.attempt}")
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> EvidenceState:
         """What it has shown so far: its check-ins, for nothing else can be seen of it."""
         return self._standing
 
     @property
     def waits_for(self) -> str | None:
         """Another agent's answer that it waits for."""
-        return f"asked for help: {self._work.waits_for}" if self._work.waits_for else None
+        return f"asked for help: {', '.join(self._work.waits_for)}" if self._work.waits_for else None
 
     def _note(self, what: str) -> None:
         self._standing = self._standing.heard(Evidence(Sign.CHECKIN, self._clock.monotonic(), what))
@@ -149,39 +431,55 @@ class FunctionRun:
         if not self._stopping.done():
             self._stopping.set_result((end, reason))
 
-    async def run(self) -> Outcome:
+    async def run(self) -> AttemptOutcome:
         """From the call to the outcome."""
-        before = in_ledger.set(self._ledger)  # which the call inherits
+        install()
+        before, outside = in_ledger.set(self._ledger), in_attempt.set(self._work.handover)  # which the call inherits
+        alone = spawner.set(self._spawner)
         work = asyncio.ensure_future(contained(find_function(self._spec))(self._work))
         in_ledger.reset(before)
+        in_attempt.reset(outside)
+        spawner.reset(alone)
         self._heard.started()
         try:
             end, reason, limit = await self._watch(work)
+            if not work.done():
+                if end is End.LEASE_LOST:
+                    end, reason = await ended_by(self.lease) or (end, reason)
+                await self._cut(work)
         except asyncio.CancelledError:
             self.stop("its caller was cancelled")
             await self._cut(work)
             raise
-        if end is End.DONE and self.lease.verify:
-            return await self._verified(reason)
-        if not work.done():
-            if end is End.LEASE_LOST:
-                end, reason = await ended_by(self.lease) or (end, reason)
-            await self._cut(work)
+        finally:
+            await self._end_processes()
         asked = expense_of(self._ledger.tokens)
         if asked is not None:
             self._meter.add(asked)
         over = await self._paying.settle()
-        outcome = await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
-        return dataclasses.replace(outcome, expense=self._meter.total, over_cost=over)
+        if end is End.DONE and self.lease.verify:
+            outcome = await self._verified(reason)
+        else:
+            outcome = await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
+        told = self._paying.is_told
+        return dataclasses.replace(outcome, expense=self._meter.total, expense_told=told, over_cost=over)
 
-    async def _verified(self, reason: str) -> Outcome:
+    async def _end_processes(self) -> None:
+        """End what it has started and left running: its folder and its slot are the next one's."""
+        if self._spawner.close():
+            ending = asyncio.get_running_loop().run_in_executor(None, self._spawner.end, self._grace)
+            if left := await asyncio.shield(ending):
+                log.warning("%s left %s running; ended", self.lease.name, named(left))
+
+    async def _verified(self, reason: str) -> AttemptOutcome:
         """It has returned; its work is verified before that counts."""
         stop = asyncio.Event()
         self._stopping.add_done_callback(lambda _: stop.set())
         elapsed = self._clock.monotonic() - self._standing.began
         ended = Ended(End.DONE, reason, None, None, elapsed, self._standing)
         env = allowed_environment(self._spec.env, more=self._spec.pass_env)
-        env |= about(self.lease, self.lease.until_limit, "", "")
+        left = None if self.lease.limit is None else self.lease.until_limit
+        env |= about(self.lease, left, "", "")
         came = await watch_over(self.lease, self.lease.verify, folder=self._folder, env=env, stop=stop)
         if came is None:
             end, why = self._stopping.result()
@@ -191,50 +489,61 @@ class FunctionRun:
         return await asyncio.get_running_loop().run_in_executor(None, self._receipted, ended)
 
     async def _watch(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
-        limit = self.lease.until_limit
         loop = asyncio.get_running_loop()
-        hard_at = loop.time() + limit / 1_000
+        hard_at = loop.time() + self.lease.until_limit / 1_000
         idle = raised(self._spec.idle, self.lease.idle_override)
         while True:
-            pause = min(_LOOK, max(hard_at - loop.time(), 0))
+            pause = min(_LOOK, max(hard_at - loop.time(), 0), max(self.lease.until_stop / 1_000, 0.001))
             await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return self._ended(work)
             if self._stopping.done():
                 return (*self._stopping.result(), None)
             if loop.time() >= hard_at and await self.lease.confirm():
-                limit = self.lease.limit
                 hard_at = loop.time() + self.lease.until_limit / 1_000
             if loop.time() >= hard_at:
-                return End.TIMEOUT, f"its limit of {show(limit)} was reached", limit
+                return (End.TIMEOUT, *self.lease.limit_reached)
             if self.lease.over:
                 return End.ASKED, "it let go of the task", None
-            if self.lease.lost is not None or self.lease.remaining == 0:
+            if self.lease.until_stop == 0 and not await self.lease.renew_in_time():
                 return (
                     End.LEASE_LOST,
                     "its lease has ended" if self.lease.lost is None else self.lease.lost.reason,
                     None,
                 )
+            if self._work.waits_for:
+                waits = f"it waits for the answer to {self._work.waits_for[0]}"
+                self._standing = self._standing.heard(Evidence(Sign.PROTOCOL, self._clock.monotonic(), waits))
             if idle is not None and self._clock.monotonic() >= self._standing.idle_at(idle):
-                return End.IDLE, f"nothing showed progress for {show(idle)}", idle
+                longer = f"let it check in, or {longer_idle(self._spec)}"
+                return End.IDLE, f"it has not checked in for {show(idle)}; if it was at work: {longer}", idle
 
     def _ended(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
         if work.cancelled():
             return End.INTERRUPTED, "it was cancelled from inside", None
         error = work.exception()
+        if error is None and self.lease.over:
+            return self._let_go()
         if error is None:
             self.result = work.result()
             return End.DONE, "it returned", None
         if isinstance(error, AllswellError) and self.lease.over:
-            return End.ASKED, "it asked a human", None
+            return End.ASKED, _ASKED, None
         self.failure = failure_of(error)
         return End.FAILED, f"{type(error).__name__}: {error}"[:1_000], None
 
+    def _let_go(self) -> tuple[End, str, int | None]:
+        """It has returned after its attempt was over: that is not done."""
+        if self.lease.blocked_on is not None:
+            return End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}", None
+        return (End.RELEASED, "it declined it", None) if is_request(self.lease.task) else (End.ASKED, _ASKED, None)
+
     async def _cut(self, work: asyncio.Future[Any]) -> None:
         """Cancel, and cancel again within the grace; then it is given up."""
+        grace = self._grace if self.lease.remaining == 0 else min(self._grace, self.lease.remaining)
         for _ in range(3):
             work.cancel()
-            await asyncio.wait((work,), timeout=self._grace / 3_000)
+            await asyncio.wait((work,), timeout=grace / 3_000)
             if work.done():
                 if not work.cancelled():
                     work.exception()  # heard, so that nobody complains
@@ -242,15 +551,15 @@ class FunctionRun:
         ABANDONED[work] = None
         work.add_done_callback(_let_go)
 
-    def _outcome(self, end: End, reason: str, limit: int | None) -> Outcome:
+    def _outcome(self, end: End, reason: str, limit: int | None) -> AttemptOutcome:
         if end is End.DONE:
-            return Outcome(end, reason)
+            return AttemptOutcome(end, reason)
         elapsed = self._clock.monotonic() - self._standing.began
         return self._receipted(Ended(end, reason, limit, None, elapsed, self._standing))
 
-    def _receipted(self, ended: Ended) -> Outcome:
+    def _receipted(self, ended: Ended) -> AttemptOutcome:
         lease = self.lease
-        flight = Flight(
+        flight = InFlightRecord(
             task=lease.task,
             name=lease.name,
             attempt=lease.attempt,
@@ -261,9 +570,9 @@ class FunctionRun:
             cwd=self._folder,
             began_at=self._began_at,
         )
-        keeping = Keeping(flight, self._home, Limits(), self._clock)
+        keeping = AttemptRecorder(flight, self._home, SnapshotLimits(), self._clock)
         receipt = keeping.write(ended, partial=False)
-        return Outcome(
+        return AttemptOutcome(
             ended.end,
             ended.reason,
             receipt=receipt,

@@ -4,43 +4,50 @@
     attempt = Attempt(order, lease, Home(".allswell"))
     outcome = await attempt.run()       # never raises for what the command does; outcome.end says how it ended
 
-`attempt` is the life of one, as a pipeline of named steps; `order` what it is asked to do and what comes of it;
-`judge` when it is over; `streams` and `gathering` what it prints and what it shows; `tower` what several attempts in
-one process share; `desk` the socket that the agent speaks through (`runtime.speaking` is what is said there),
-`holder` what becomes of that; `keeping` snapshots and receipts; `flight` the note that lets a later supervisor settle
-what a dead one left (`settle`); `consequence` what an outcome usually means for its task, and `tries` several
-attempts at one.
+runner         the life of one attempt, as a pipeline of named steps
+launch         what it is asked to do, what it is told of earlier attempts, and what comes of it
+limits         when it is over, and how
+progress       evidence of progress: processes, folder, output; what several attempts of one process share
+output         what it prints: two streams, two files
+control        the socket that the agent speaks through (`runtime.agent_socket` is what is said there), and what follows
+usage          its quota, what it costs, and check-ins that follow from its protocol
+record         its snapshot and receipt, and the note that lets a later supervisor settle it
+verification   the command that must pass before "done" counts
+outcome        what the store is told about its end, on disk until the store has answered
+orphans        settles what a dead supervisor left
+retry          several attempts at one task, as `allswell run` makes them
+allow_hook     answers Claude Code whether one call is allowed
 
 What follows for the task is the caller's to say: an attempt tells the store only what the agent itself said through
 its socket, and that it has made progress. See docs/run.md and docs/attempts.md.
 """
 
-from allswell.domain.evidence import Evidence, Sign
-from allswell.domain.receipt import End, Receipt
-from allswell.runtime.attempt.attempt import Attempt
-from allswell.runtime.attempt.consequence import report
-from allswell.runtime.attempt.flight import Flight, take_off
-from allswell.runtime.attempt.order import AttemptLimits, Order, Outcome, order_for
-from allswell.runtime.attempt.settle import Settled, give_back, settle, settle_left
-from allswell.runtime.attempt.tower import Tower
-from allswell.runtime.attempt.tries import Tries
-from allswell.runtime.receipts import Home, Receipts
+from allswell.domain.agents.evidence import Evidence, Sign
+from allswell.domain.receipts.receipt import End, Receipt
+from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome, LaunchSpec, order_for
+from allswell.runtime.attempt.orphans import OrphanedAttempt, give_back, settle, settle_left
+from allswell.runtime.attempt.outcome import report
+from allswell.runtime.attempt.progress import SharedSampler
+from allswell.runtime.attempt.record import InFlightRecord, take_off
+from allswell.runtime.attempt.retry import RetryLoop
+from allswell.runtime.attempt.runner import AttemptRunner
+from allswell.runtime.receipts import Receipts, StateDir
 
 __all__ = [
-    "Attempt",
     "AttemptLimits",
+    "AttemptOutcome",
+    "AttemptRunner",
     "End",
     "Evidence",
-    "Flight",
-    "Home",
-    "Order",
-    "Outcome",
+    "InFlightRecord",
+    "LaunchSpec",
+    "OrphanedAttempt",
     "Receipt",
     "Receipts",
-    "Settled",
+    "RetryLoop",
+    "SharedSampler",
     "Sign",
-    "Tower",
-    "Tries",
+    "StateDir",
     "give_back",
     "order_for",
     "report",

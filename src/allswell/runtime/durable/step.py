@@ -15,15 +15,21 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allswell.domain.names import RunId, TaskId
-from allswell.domain.plain_data import written
+from allswell.domain.ids import RunId, TaskId
+from allswell.domain.task.submit import check_text
+from allswell.domain.values import written
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.runtime.durable.flow import Steps
+
 
 Key = Callable[..., object]
 ARGUMENTS_MOST = 2_000
@@ -92,10 +98,12 @@ class DurableStep:
     def write(self, result: object) -> str:
         """A result as JSON text."""
         try:
-            return written(result)
+            text = written(result)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            text = f"the result of step {self.name!r} cannot be written as JSON: {error}; return plain data"
-            raise Refused("not_json", text, where=self.name) from error
+            reason = f"the result of step {self.name!r} cannot be written as JSON: {error}; return plain data"
+            raise Refused("not_json", reason, where=self.name) from error
+        check_text(text, f"the result of step {self.name!r}")
+        return text
 
     def read(self, text: str) -> Any:  # noqa: ANN401 - whatever the step returns
         """A result from JSON text."""
@@ -104,3 +112,8 @@ class DurableStep:
         except (msgspec.MsgspecError, RecursionError) as error:
             said = f"the result of step {self.name!r} is not what its annotation says: {error}"
             raise Refused("not_json", said, where=self.name) from error
+
+
+# The durable flow in effect: what every task and thread that is started inside its block inherits.
+
+in_flow: ContextVar[Steps | None] = ContextVar("allswell_flow", default=None)

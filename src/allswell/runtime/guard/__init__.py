@@ -1,21 +1,21 @@
 """Guards: retries, breakers and limits around calls to services, in memory or with a store behind them.
 
-`guard` is what users meet, `trial` one call as it is lived through, `attempts` and `streams` blocks and generators,
-`transport` the guard under an SDK, `breakers` where breakers live, `stored` those of a watch. The rules stand in
-`allswell.domain`.
+`guard` is what users meet, `call` one guarded call, `blocks` blocks of code and generators, `transport` the guard under
+an SDK, `model_calls` what models were asked, `breakers` where breakers live, `stored_breakers` those of a watch. The
+rules stand in `allswell.domain.service`.
 """
 
-from allswell.runtime.guard.attempts import Attempt
-from allswell.runtime.guard.breakers import SHARED, Admission, AsyncBreakers, Breakers, MemoryBreakers
+from allswell.runtime.guard.blocks import GuardAttempt
+from allswell.runtime.guard.breakers import SHARED, AsyncBreakers, Breakers, CallAdmission, MemoryBreakers
 from allswell.runtime.guard.guard import Guard, Surroundings, guard
 
 __all__ = [
     "SHARED",
-    "Admission",
     "AsyncBreakers",
-    "Attempt",
     "Breakers",
+    "CallAdmission",
     "Guard",
+    "GuardAttempt",
     "MemoryBreakers",
     "Surroundings",
     "guard",

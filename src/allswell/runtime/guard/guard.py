@@ -18,7 +18,7 @@
 Outside in: the deadline, the rate-limit pause, the retries, the breaker, the attempt's timeout, the call.
 
 The path of a call that goes well on the first try is short on purpose: a permit without a lock, a scope, the call. All
-else is made when something went wrong (`trial`).
+else is made when something went wrong (`call.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import functools
 import inspect
 import logging
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -37,29 +38,94 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from allswell.domain import duration
-from allswell.domain.breaker import BreakerPolicy
-from allswell.domain.classify import Classifier
 from allswell.domain.duration import Duration
-from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
-from allswell.domain.incident import Incident
-from allswell.domain.submit import check_name
+from allswell.domain.scopes import ScopeKind
+from allswell.domain.service.breaker import BreakerPolicy
+from allswell.domain.service.classify import Classifier
+from allswell.domain.service.guard import DEFAULT, GuardPolicy, RetryBudget
+from allswell.domain.service.incident import Incident
+from allswell.domain.task.submit import check_name
 from allswell.errors import Refused
-from allswell.runtime.calling import settled
+from allswell.runtime.call_timeouts import ATTEMPT
+from allswell.runtime.calls import settled
+from allswell.runtime.deadlines import limits
 from allswell.runtime.guard import breakers as memory
-from allswell.runtime.guard import budgets as purses
-from allswell.runtime.guard.attempts import AsyncAttempts, Attempt, Attempts
-from allswell.runtime.guard.blocking import Place, call_blocking
+from allswell.runtime.guard.blocks import (
+    AsyncAttempts,
+    Attempts,
+    GuardAttempt,
+    Place,
+    async_stream,
+    call_blocking,
+    sync_stream,
+)
 from allswell.runtime.guard.breakers import AsyncBreakers, Awaited, Breakers
-from allswell.runtime.guard.figures import usual_policy
-from allswell.runtime.guard.nesting import ATTEMPT, probing
-from allswell.runtime.guard.streams import async_stream, sync_stream
-from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
+from allswell.runtime.guard.call import AsyncTrial, SyncTrial, probing
 from allswell.timing.clock import Clock, SystemClock
-from allswell.timing.scope import Scope
+from allswell.timing.scopes import Scope
 
 if TYPE_CHECKING:
     from allswell.engine.sync import SyncWatch
     from allswell.engine.watch import Watch
+
+
+# The policy of guards that name none: the figures of the settings, unless the program says otherwise.
+
+_in_force: GuardPolicy | None = None
+
+
+def usual_policy() -> GuardPolicy:
+    """The policy in force; the settings are loaded when it is first asked for."""
+    global _in_force  # noqa: PLW0603 - one set of settings for one process
+    if _in_force is None:
+        from allswell.settings import load
+
+        settings = load()
+        attempt, breaker = limits().timeout(ScopeKind.LLM_CALL), settings.breaker()
+        lease = max(breaker.probe_lease, attempt)
+        retry = settings.policy_for("").retry
+        breaker = replace(breaker, probe_lease=lease)
+        _in_force = GuardPolicy(attempt_timeout=attempt, retry=retry, breaker=breaker, patient=settings.patient)
+    return _in_force
+
+
+def use_policy(given: GuardPolicy | None) -> None:
+    """Let guards that name no policy go by this one; None: by the settings, loaded anew when next asked for."""
+    global _in_force  # noqa: PLW0603
+    _in_force = given
+
+
+# Retry budgets: what the calls of this process may still spend on retries, service by service.
+
+
+class RetryBudgets:
+    """The tokens of each service that has a budget; to be used by any thread."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def earn(self, service: str, budget: RetryBudget) -> None:
+        """A call went well."""
+        with self._lock:
+            self._tokens[service] = min(self._left(service, budget) + budget.earn, budget.tokens)
+
+    def spend(self, service: str, budget: RetryBudget) -> bool:
+        """Pay for a retry; False if there is nothing left to pay with."""
+        with self._lock:
+            left = self._left(service, budget)
+            if left < 1:
+                return False
+            self._tokens[service] = left - 1
+            return True
+
+    def _left(self, service: str, budget: RetryBudget) -> float:
+        return self._tokens.get(service, float(budget.tokens))
+
+
+SHARED = RetryBudgets()
+"""The budgets of every guard that is not given others."""
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,7 +134,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 log = logging.getLogger("allswell.guard")
 Hook = Callable[[Incident], None]
 
-_entered: ContextVar[tuple[Attempt, ...]] = ContextVar("allswell_guards_entered", default=())
+_entered: ContextVar[tuple[GuardAttempt, ...]] = ContextVar("allswell_guards_entered", default=())
 """The blocks of `with guard:` around this one: a guard is shared, so what it is in the middle of is kept outside it."""
 
 
@@ -77,7 +143,7 @@ class Surroundings(NamedTuple):
 
     breakers: Breakers = memory.SHARED
     async_breakers: AsyncBreakers | None = None
-    budgets: purses.RetryBudgets = purses.SHARED
+    budgets: RetryBudgets = SHARED
     clock: Clock = SystemClock()
     draw: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
@@ -231,9 +297,9 @@ class Guard:
     def __iter__(self) -> Attempts:
         return Attempts(SyncTrial(self))
 
-    async def __aenter__(self) -> Attempt:
+    async def __aenter__(self) -> GuardAttempt:
         trial = AsyncTrial(self, single=True)
-        attempt = Attempt(trial)
+        attempt = GuardAttempt(trial)
         await attempt.__aenter__()
         _entered.set((*_entered.get(), attempt))
         return attempt
@@ -245,9 +311,9 @@ class Guard:
         _entered.set(tuple(outer))
         await attempt.__aexit__(kind, error, trace)
 
-    def __enter__(self) -> Attempt:
+    def __enter__(self) -> GuardAttempt:
         trial = SyncTrial(self, single=True)
-        attempt = Attempt(trial)
+        attempt = GuardAttempt(trial)
         attempt.__enter__()
         _entered.set((*_entered.get(), attempt))
         return attempt
@@ -336,7 +402,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
 def _around(watch: Watch | SyncWatch, service: str) -> Surroundings:
     """The world as the guards of a watch have it; its store must be able to hold the name."""
     check_name(service, "service")
-    from allswell.runtime.guard.reaching import breakers_of, inner_of
+    from allswell.runtime.guard.breakers import breakers_of, inner_of
 
     inner = inner_of(watch)
     return Surroundings(*breakers_of(watch), clock=inner.clock, draw=inner.draw)

@@ -1,15 +1,15 @@
-"""The supervisor: a fleet that is watched. `supervisor` is its life; the other files are each one of its duties.
+"""The supervisor: a fleet that is watched. `supervisor` is its life; each other module is one of its duties.
 
-presence     its name in the store, taken by one process at a time, and what can be looked at
-dispatch     free slots and ready tasks are brought together
-attending    one attempt, from the claim to what is said about it
-asking       check-ins: who is asked, when, in which words
-gauge        context and session: read, compact, pause, resume
-resets       when a usage limit ends
-worktree     a working tree for each task
+presence     its name in the store, held by one process at a time, and what others can see of it
+recovery     what an earlier supervisor left: trees ended, work kept, leases given back
+dispatch     brings free slots and ready tasks together
+attempt      one attempt in a slot, from the claim to its report; how an agent is asked for a check-in
+usage        context and session: read, compact, pause, resume; accounts that wait for a usage limit to end
+worktrees    a working tree for each task
+console      what the supervisor prints
 """
 
-from allswell.runtime.supervisor.plan import Plan
+from allswell.runtime.supervisor.dispatch import SupervisorPlan
 from allswell.runtime.supervisor.supervisor import Supervisor
 
-__all__ = ["Plan", "Supervisor"]
+__all__ = ["Supervisor", "SupervisorPlan"]

@@ -9,31 +9,79 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+import socket
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
 
-from allswell.domain.address import inbox_role
-from allswell.domain.claim import fits
-from allswell.domain.command import Claim
-from allswell.domain.fleet import AgentSpec
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import NO_COMMAND, TaskId
-from allswell.domain.service import lets_in, shut
-from allswell.engine.handle import Lease
-from allswell.engine.signal import Signal, either
+from allswell.domain.agents.fleet import MAIN, AgentSpec, Fleet
+from allswell.domain.agents.quota import DEFAULT as QUOTA
+from allswell.domain.agents.quota import Quota
+from allswell.domain.agents.usage import USAGE_LIMIT_PAUSE, Thresholds
+from allswell.domain.ids import NO_COMMAND, AgentId, TaskId
+from allswell.domain.lease.claim import fits
+from allswell.domain.mesh.routing import inbox_role
+from allswell.domain.rules.command import Claim
+from allswell.domain.service.service import lets_in, shut
+from allswell.domain.task.model import TaskFilter
+from allswell.engine.budget import NO_BUDGETS, Budgets
+from allswell.engine.lease import Lease
+from allswell.engine.wakeup import Signal, Waiter, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
-from allswell.runtime.supervisor.plan import Slot
+from allswell.runtime.receipts import StateDir
+from allswell.timing.clock import Clock, SystemClock
+
+# What a supervisor is told to do: its fleet and its figures, all of them settings.
+
+
+@dataclass(frozen=True)
+class SupervisorPlan:
+    """How one supervisor works; lengths of time are milliseconds."""
+
+    fleet: Fleet
+    home: StateDir
+    name: str = MAIN
+    host: str = field(default_factory=socket.gethostname)
+    lease: int = 30_000
+    stop: int = 30_000
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    park_limits: bool = True
+    limit_pause: int = USAGE_LIMIT_PAUSE
+    quota: Quota = QUOTA
+    """What each attempt may put into the store."""
+    budgets: Budgets = NO_BUDGETS
+    """What may be spent in a day."""
+    reminder: int | None = 3_600_000
+    drain: bool = False
+    """Stop when nothing is left that this fleet could do."""
+    clock: Clock = field(default_factory=SystemClock)
+    beside: Sequence[Callable[[Watch], Coroutine[object, object, None]]] = ()
+    """What is done beside the fleet for as long as it is watched, such as telling sinks; it must not fail."""
+    tell: Callable[[str], None] = lambda _: None
+    """Takes a line for whoever watches the supervisor itself."""
+
+
+@dataclass
+class Slot:
+    """One place in the fleet: an agent that can hold one task at a time."""
+
+    spec: AgentSpec
+    holder: AgentId
+    rests_until: float = 0.0
+    """On the loop's clock: it could not be started, and is not tried at once again."""
+
 
 _WAIT = 5_000
 """Milliseconds after which a waiting claim looks up: a slot may be free, an account parked."""
 _MOMENT = 0.5
 _PAGE = 1_000
+_STANDS = {"refused": "refused by its provider, and waits for your answer"}
 
 
 class Dispatch:
     """The dispatcher of one agent."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - five of them are keywords
         self,
         watch: Watch,
         spec: AgentSpec,
@@ -41,7 +89,9 @@ class Dispatch:
         *,
         lease: int,
         take: Callable[[Slot, Lease], None],
-        may: Callable[[], bool],
+        hindrance: Callable[[], str],
+        trusted: Callable[[], float],
+        kept: Callable[[Slot], str] = lambda _: "",
     ) -> None:
         self.spec = spec
         self.slots = slots
@@ -49,22 +99,27 @@ class Dispatch:
         """Why its free slots take nothing, where something keeps them."""
         self.news = Signal()
         """Fired when a slot is free again, or the fleet may go on."""
+        self.halt = Signal()
+        """Fired when an account is parked, or the fleet paused: what waits for a task here looks again first."""
         self._watch = watch
         self._lease = lease
         self._take = take
-        self._may = may
+        self._hindrance = hindrance
+        self._trusted = trusted
+        self._kept = kept
+        """Says of a slot why it takes nothing: processes of an earlier attempt still run there."""
         self._busy: dict[str, None] = {}
 
     async def work(self) -> None:
         """Dispatch for ever; whoever cancels this loses no task."""
         while True:
-            news = self.news.listen()
+            news, halted = self.news.listen(), self.halt.listen()
             try:
                 free = await self._free()
                 if not free:
                     await either(news, _MOMENT if self.waits else _WAIT / 1_000)
                     continue
-                await self._fill(free)
+                await self._fill(free, halted)
             except Unavailable:
                 await asyncio.sleep(_MOMENT)  # the store is away; it is asked again
 
@@ -79,43 +134,98 @@ class Dispatch:
         self.news.fire()
 
     async def _free(self) -> list[Slot]:
+        free, self.waits = await self._free_and_why_not()
+        return free
+
+    async def _free_and_why_not(self) -> tuple[list[Slot], str]:
+        """The slots that may take something, and what keeps them where none may; told at once, never in between."""
         now = asyncio.get_running_loop().time()
         idle = [slot for slot in self.slots if slot.holder not in self._busy and slot.rests_until <= now]
         resting = any(slot.rests_until > now for slot in self.slots)
-        self.waits = "could not be started, and is tried again soon" if resting and not idle else ""
-        if not self._may():
-            self.waits = "the fleet is paused"
-            return []
+        if hindrance := self._hindrance():
+            return [], hindrance
+        kept = {slot.holder: why for slot in idle if (why := self._kept(slot))}
+        if idle and len(kept) == len(idle):
+            return [], next(iter(kept.values()))
+        idle = [slot for slot in idle if slot.holder not in kept]
         if not idle:
-            return []
+            return [], "could not be started, and is tried again soon" if resting else ""
         account = (await self._watch.views.view_services()).get(self.spec.limit_of())
         if account is None:
-            return idle
+            return idle, ""
         moment = await self._watch.now()
         closed = shut(account, moment)
         let_in = [slot for slot in idle if lets_in(account, slot.holder, moment)]
-        if not let_in:
-            self.waits = f"{account.id} is {'parked' if closed is None else closed.stand}"
-        return let_in
+        if let_in:
+            return let_in, ""
+        stand = "parked" if closed is None else str(closed.stand)
+        return [], f"{account.id} is {_STANDS.get(stand, stand)}"
 
-    async def _fill(self, free: Sequence[Slot]) -> None:
+    async def _fill(self, free: Sequence[Slot], halted: Waiter) -> None:
         first, *others = free
-        if await self._claim(first, _WAIT) and others:
-            await asyncio.gather(*(self._claim(slot, 0) for slot in others), return_exceptions=True)
+        if await self._claim(first, _WAIT, halted) and others:
+            await asyncio.gather(*(self._claim(slot, 0, halted) for slot in others), return_exceptions=True)
 
-    async def _claim(self, slot: Slot, wait: int) -> bool:
-        """Whether a slot has got a task. Nothing is awaited between the two: no cancel can come between them."""
-        lease = await self._claim_work(slot, wait)
+    async def _claim(self, slot: Slot, wait: int, halted: Waiter) -> bool:
+        """Whether a slot has got a task. What was claimed and is not begun is given back, a cancel or not.
+
+        A claim that waits out an outage would be served when the store is back, under a name that may be lost by then.
+        One that waits while its account is parked would be served with what another has just been refused.
+        """
+        lease = await self._claim_unless(slot, wait, halted)
         if lease is None:
+            return False
+        back = "supervisor_stopped"
+        try:
+            back = await self._why_not(slot)
+        finally:
+            if back:
+                lease.over = True
+                await asyncio.shield(asyncio.ensure_future(self._give_back(lease, back)))
+        if back:
             return False
         self._busy[slot.holder] = None
         self._take(slot, lease)
         return True
 
+    async def _give_back(self, lease: Lease, reason: str) -> None:
+        """Release what was not begun; that its task was cancelled, or that the store is away, ends nothing here."""
+        with contextlib.suppress(AllswellError):  # what is still ours lapses with its lease
+            await self._watch.held(lease.task, lease.token, lease.agent).release(reason)
+
+    async def _claim_unless(self, slot: Slot, wait: int, halted: Waiter) -> Lease | None:
+        """Claim; nothing, once our name may be lost or we are halted."""
+        halting = asyncio.ensure_future(halted.wait())
+        try:
+            async with asyncio.timeout(self._trusted()) as limit:
+
+                def stop(done: asyncio.Future[None]) -> None:
+                    with contextlib.suppress(RuntimeError):  # the claim is over already
+                        if not done.cancelled():
+                            limit.reschedule(done.get_loop().time())
+
+                halting.add_done_callback(stop)
+                return await self._claim_work(slot, wait)
+        except TimeoutError:
+            return None
+        finally:
+            halting.cancel()
+
+    async def _why_not(self, slot: Slot) -> str:
+        """Why a task that was claimed just now is given back; empty: it is begun."""
+        if not self._trusted():  # we stood still meanwhile
+            return "supervisor_stopped"
+        if self._hindrance():
+            return "fleet_paused"
+        with contextlib.suppress(Unavailable):
+            free, _ = await self._free_and_why_not()
+            return "" if slot in free else "usage_limit"
+        return ""
+
     async def _claim_work(self, slot: Slot, wait: int) -> Lease | None:
         """A task of its roles; an agent of which nothing runs is started for what it is asked itself, too."""
         roles = self.spec.roles()
-        asked = () if self._busy else (inbox_role(self.spec.name),)  # whoever runs hears of it (mailbox.py)
+        asked = () if self._busy else (inbox_role(self.spec.name),)  # whoever runs hears of it (`Mailbox`)
         if roles is None and asked:
             lease = await self._watch.claim(agent=slot.holder, roles=asked, lease=self._lease)
             if lease is not None:

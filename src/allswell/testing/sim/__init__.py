@@ -4,8 +4,7 @@
 which promises held. A seed is a history: run it again and the same happens.
 """
 
-from allswell.testing.sim.report import Broken, Report
-from allswell.testing.sim.weather import CALM, Levels
+from allswell.testing.sim.report import CALM, Broken, Levels, SimReport
 from allswell.testing.sim.world import simulate
 
-__all__ = ["CALM", "Broken", "Levels", "Report", "simulate"]
+__all__ = ["CALM", "Broken", "Levels", "SimReport", "simulate"]

@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from allswell.testing.sim import simulate
-from allswell.testing.sim.report import Report
+from allswell.testing.sim.report import SimReport
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     return 0 if well else 1
 
 
-def _told(report: Report) -> str:
+def _told(report: SimReport) -> str:
     verdict = "all is well" if report.well else "a promise was broken"
     kept = f"lost {report.lost}, duplicated {report.duplicated}, stale writes refused {report.stale_refused}"
     lines = [

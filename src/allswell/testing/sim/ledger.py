@@ -1,7 +1,7 @@
 """The ledger: every commit is entered here, and every promise about rows is checked before the next one.
 
 Rows of ended tasks, fences, tokens, moments and the account of every open task are checked here; what failures and
-repeated timeouts must lead to is checked by `verdicts.py`, what callers were told by `desk.py`.
+repeated timeouts must lead to is checked by `invariants.py`, what callers were told by `process.py`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from allswell.domain.command import RecordStep, TakeUp
-from allswell.domain.event import KINDS
-from allswell.domain.lease import Lease
-from allswell.domain.names import RunId, TaskId
-from allswell.domain.task import OPEN, Attempt, Finished, Task
-from allswell.engine.handle import Lease as Handle
+from allswell.domain.ids import RunId, TaskId
+from allswell.domain.lease.model import LeaseRow
+from allswell.domain.rules.command import RecordStep, TakeUp
+from allswell.domain.rules.event import KINDS
+from allswell.domain.task.model import OPEN, Attempt, Finished, Task
+from allswell.engine.lease import Lease as Handle
 from allswell.store.memory import Database
-from allswell.store.port import Changes
-from allswell.testing.sim.clocks import RunClocks
-from allswell.testing.sim.report import Broken, Chronicle
-from allswell.testing.sim.shadow import Shadow, Span, changes_at, over_at
-from allswell.testing.sim.verdicts import Verdicts
+from allswell.store.port import RowChanges
+from allswell.testing.sim.invariants import RunClocks, Verdicts
+from allswell.testing.sim.report import Broken, Chronicle, Shadow, SimSpan, changes_at, over_at
 
 _SETTLED = 120.0
 """Seconds after which no transaction can still be under way that began before."""
@@ -52,7 +50,7 @@ class SimLedger:
         self.chronicle.report.broken.append(Broken(promise, self.time(), seen))
         self.on_break()
 
-    def committed(self, written: list[Changes]) -> None:
+    def committed(self, written: list[RowChanges]) -> None:
         """The store's hook: called right after each commit, before anybody else can run."""
         if not written:
             return
@@ -69,13 +67,13 @@ class SimLedger:
             lost = ", ".join(self.tables.unaccounted)
             self.breaks("every open task is accounted for", f"nothing will ever move {lost}: {self.story(lost[:18])}")
 
-    def _check_events(self, changes: Changes) -> None:
+    def _check_events(self, changes: RowChanges) -> None:
         for event in changes.events:
             kind = KINDS.get(event.kind)
             if kind is None or set(event.data) != set(kind.fields):
                 self.breaks("events are as the catalogue says", f"{event.kind} with {sorted(event.data)}")
 
-    def _enter(self, changes: Changes, touched: dict[TaskId, None]) -> None:
+    def _enter(self, changes: RowChanges, touched: dict[TaskId, None]) -> None:
         shadow = self.shadow
         for task, _ in changes.new_tasks:
             self._enter_task(task, None)
@@ -149,7 +147,7 @@ class SimLedger:
         elif reason == "delegation_timeout":
             self.chronicle.met("a request expired")
 
-    def _record(self, made: Finished, changes: Changes) -> None:
+    def _record(self, made: Finished, changes: RowChanges) -> None:
         """A step of a flow is finished as it is made: once, and only by whoever holds the flow."""
         shadow, task = self.shadow, made.task
         said = shadow.sent.get(task.record.ended_by)
@@ -168,7 +166,7 @@ class SimLedger:
 
     # --- leases -----------------------------------------------------------------------------------------------------
 
-    def _grant(self, lease: Lease) -> None:
+    def _grant(self, lease: LeaseRow) -> None:
         shadow, id_ = self.shadow, lease.task
         task = self.tables.tasks[id_]
         if lease.token != shadow.tokens.get(id_, 0) + 1:
@@ -177,7 +175,7 @@ class SimLedger:
             self.breaks("a task has one holder", f"{id_} was handed out while {shadow.leases[id_].agent} holds it")
         shadow.tokens[id_] = lease.token
         shadow.leases[id_] = lease
-        shadow.spans[(id_, lease.token)] = Span(lease.agent, shadow.commits)
+        shadow.spans[(id_, lease.token)] = SimSpan(lease.agent, shadow.commits)
         shadow.granted.setdefault(lease.agent, []).append((id_, lease.token))
         if id_ in shadow.ended:
             self.breaks("an ended task never changes again", f"{id_} was {shadow.ended[id_]} and was handed out")
@@ -187,7 +185,7 @@ class SimLedger:
         if lease.command:
             self._count_claim(lease)
 
-    def _check_right(self, lease: Lease, task: Task) -> None:
+    def _check_right(self, lease: LeaseRow, task: Task) -> None:
         """Whether this agent could be given this task now."""
         shadow, tables, id_, at = self.shadow, self.tables, lease.task, lease.granted_at
         # A claim's own clock is read before its pick, so the moment of its commit is what counts here.
@@ -209,7 +207,7 @@ class SimLedger:
             elif row is not None:
                 self.chronicle.met("a service that was parked was used again")
 
-    def _count_claim(self, lease: Lease) -> None:
+    def _count_claim(self, lease: LeaseRow) -> None:
         """A claim is recognised for as long as what it was granted is held."""
         held = sum(other.command == lease.command for other in self.shadow.leases.values())
         said = self.shadow.sent.get(lease.command)
@@ -217,7 +215,7 @@ class SimLedger:
         if held > wanted:
             self.breaks("a repeated command is one command", f"claim {lease.command} got more than {wanted}")
 
-    def _check_order(self, lease: Lease, task: Task) -> None:
+    def _check_order(self, lease: LeaseRow, task: Task) -> None:
         """Higher priority and older first; exact within a batch only, so it is judged over the whole run."""
         self.shadow.ready_since.pop(lease.task, None)
         moment = (self.time(), self.shadow.commits)
@@ -240,7 +238,7 @@ class SimLedger:
         if total >= _CLAIMS_TO_JUDGE and self.claims_out_of_order > total // 4:
             self.breaks("better ranks go first", f"{self.claims_out_of_order} of {total} claims passed a better one by")
 
-    def _renew(self, lease: Lease, changes: Changes) -> None:
+    def _renew(self, lease: LeaseRow, changes: RowChanges) -> None:
         shadow = self.shadow
         known = shadow.leases.get(lease.task)
         if known is None or known.token != lease.token or known.agent != lease.agent:
@@ -256,7 +254,7 @@ class SimLedger:
                 self.chronicle.met("a stalled agent spoke in time")
         shadow.leases[lease.task] = lease
 
-    def _check_forgiven(self, lease: Lease) -> None:
+    def _check_forgiven(self, lease: LeaseRow) -> None:
         row = self.tables.agents.get(lease.agent)
         if row is None:
             return
@@ -264,7 +262,7 @@ class SimLedger:
             self.breaks("an answer clears the misses", f"{lease.agent} answered and still has {row.misses}")
         self.chronicle.met("an answer crossed a miss")
 
-    def _end_attempt(self, attempt: Attempt, changes: Changes) -> None:
+    def _end_attempt(self, attempt: Attempt, changes: RowChanges) -> None:
         shadow = self.shadow
         lease = shadow.leases.pop(attempt.task, None)
         if lease is None or lease.token != attempt.token or lease.agent != attempt.agent:
@@ -305,7 +303,7 @@ class SimLedger:
         if trusted and not shadow.jumped:
             self.breaks("a holder stops before its work is given away", f"{handle!r} ended as {outcome}")
 
-    def _moment(self, outcome: str, lease: Lease) -> int | None:
+    def _moment(self, outcome: str, lease: LeaseRow) -> int | None:
         never = 1 << 60
         match outcome:
             case "agent_timeout":
@@ -324,7 +322,7 @@ class SimLedger:
 
     # --- questions, agents, services ----------------------------------------------------------------------------------
 
-    def _enter_questions(self, changes: Changes) -> None:
+    def _enter_questions(self, changes: RowChanges) -> None:
         shadow = self.shadow
         for question in changes.new_questions:
             if question.task not in shadow.leases:
@@ -336,13 +334,13 @@ class SimLedger:
                 shadow.questions_closed[question.id] = question.choice
                 self.chronicle.met(f"question closed: {question.choice}")
 
-    def _count_chunks(self, changes: Changes) -> None:
+    def _count_chunks(self, changes: RowChanges) -> None:
         """A consequence that touches tasks in a second commit was worked off in more than one chunk."""
         for wait in changes.drop_waits:
             if wait.target in self.tables.spreads:
                 self.chronicle.met("a consequence took more than one chunk")
 
-    def _enter_around(self, changes: Changes) -> None:
+    def _enter_around(self, changes: RowChanges) -> None:
         shadow, now = self.shadow, self.time()
         for agent in (*changes.new_agents, *changes.agents):
             shadow.agents[agent.id] = agent

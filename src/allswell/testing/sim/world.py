@@ -13,21 +13,16 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 
-from allswell.domain.journal import Position
-from allswell.engine import follow, sweep
+from allswell.domain.rules.event import Position
+from allswell.engine import sweeper, watch
 from allswell.engine.watch import Watch
 from allswell.store.memory import MemoryStore
-from allswell.store.port import Changes
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, run, running_loop
-from allswell.testing.sim.agents import Agent
-from allswell.testing.sim.desk import SimDesk
-from allswell.testing.sim.flows import Program
+from allswell.store.port import RowChanges
+from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, VirtualClock, run, running_loop
+from allswell.testing.sim.agents import Load, Program, SimAgent
 from allswell.testing.sim.ledger import SimLedger
-from allswell.testing.sim.load import Load
-from allswell.testing.sim.process import PACE, Process
-from allswell.testing.sim.report import Broken, Chronicle, Report
-from allswell.testing.sim.weather import CALM, Levels, Sky
+from allswell.testing.sim.process import PACE, SimDesk, SimProcess
+from allswell.testing.sim.report import CALM, Broken, Chronicle, FaultPlan, Levels, SimReport
 from allswell.timing.nursery import Nursery
 
 _STEPS_AN_HOUR = 50_000
@@ -45,7 +40,7 @@ def simulate(
     hours: float = 20.0,
     levels: Levels | None = None,
     on_progress: Callable[[float], None] | None = None,
-) -> Report:
+) -> SimReport:
     """Live through a day with this seed; the same seed gives the same report, to the byte.
 
     `on_progress` is told the share of the day that has passed; it hears of it at commits, and so changes nothing.
@@ -65,12 +60,12 @@ def simulate(
 @contextlib.contextmanager
 def _chunks(size: int) -> Iterator[None]:
     """Make chunks so small that a day's work needs more than one."""
-    before = sweep.CHUNK, follow.CHUNK
-    sweep.CHUNK, follow.CHUNK = size, size * 4
+    before = sweeper.CHUNK, watch.CHUNK
+    sweeper.CHUNK, watch.CHUNK = size, size * 4
     try:
         yield
     finally:
-        sweep.CHUNK, follow.CHUNK = before
+        sweeper.CHUNK, watch.CHUNK = before
 
 
 class _Complaints(logging.Handler):
@@ -113,7 +108,7 @@ class World:
         self.last_word = Position()
         self.on_progress: Callable[[float], None] | None = None
 
-    def _committed(self, written: list[Changes]) -> None:
+    def _committed(self, written: list[RowChanges]) -> None:
         self.ledger.committed(written)
         if self.on_progress is not None:
             self.on_progress(min(1.0, running_loop().time() / 3_600 / self.hours))
@@ -146,16 +141,16 @@ class World:
         self.ledger = SimLedger(store.database, self.chronicle, loop.time)
         store.on_commit = self._committed
         self.desk = SimDesk(self.ledger)
-        self.sky = Sky(self.chance, self.chronicle, self.levels)
+        self.sky = FaultPlan(self.chance, self.chronicle, self.levels)
         count = self.chance.randint(2, 4)
-        self.processes = [Process(number, store, self.desk, self.sky) for number in range(count)]
+        self.processes = [SimProcess(number, store, self.desk, self.sky) for number in range(count)]
         names = []
         for process in self.processes:
             if not shared:
                 process.clock = self.store_clock
             for number in range(self.chance.randint(2, 3)):
                 names.append(f"agent-{process.number}-{number}")
-                agent = Agent(names[-1], lambda: self.calm, self.watches)
+                agent = SimAgent(names[-1], lambda: self.calm, self.watches)
                 process.inhabitants.append(agent.work)
             process.inhabitants.append(Program(process.number, self.chance, lambda: self.calm).work)
         self.load = Load(self.desk, self.chance, self.watches, names)
@@ -238,12 +233,12 @@ class World:
                 case "jump":
                     self._jump(process)
 
-    def _resume(self, process: Process) -> None:
+    def _resume(self, process: SimProcess) -> None:
         process.weather.resume()
         if process.watch is not None:
             process.healthy_since = asyncio.get_running_loop().time()
 
-    def _jump(self, process: Process) -> None:
+    def _jump(self, process: SimProcess) -> None:
         """A wall clock is set, or a machine slept: of the store's machine, or of a client's."""
         self.chronicle.struck("clock_jumped")
         by = self.chance.choice((-20_000, 3_000, 60_000, _ASLEEP))

@@ -1,0 +1,686 @@
+"""The socket of one attempt: good for its own lease only, in a folder that only our user can enter.
+
+It lies in a folder of its own below the system's folder for temporary files, not beside the store: a unix socket's path
+has 107 bytes, and projects lie deeper than that. Everything that comes in is bounded: how many may speak at once, how
+long a message may be, how long it may take. A long message (most have a few hundred bytes) is read and answered while
+no other long one is: so what never comes to its end costs the room of one, however many begin it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import math
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+
+from allswell.domain.agents import quota as rules
+from allswell.domain.agents.cost import Expense, Meter, shown, told_expense
+from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
+from allswell.domain.agents.evidence import EvidenceState, Sign
+from allswell.domain.agents.output import with_denied
+from allswell.domain.agents.quota import TOLD_EVERY, Merging, Quota, QuotaUse
+from allswell.domain.duration import parse
+from allswell.domain.ids import CommandId, Millis, QuestionId, TaskId, is_request
+from allswell.domain.lease.holder import Orders
+from allswell.domain.lease.verification import NEEDS_VERIFICATION
+from allswell.domain.mesh.request import DELEGATION
+from allswell.domain.question import Option, Question, check_agents_option
+from allswell.domain.rules.command import Complete
+from allswell.domain.rules.command import Fail as FailCommand
+from allswell.domain.rules.command import Release as ReleaseCommand
+from allswell.domain.task.model import OPEN
+from allswell.engine.lease import Lease
+from allswell.engine.wakeup import Signal, either
+from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+from allswell.runtime.agent_socket import (
+    KEPT,
+    LONGEST,
+    AnyWord,
+    AskAgentMessage,
+    AskMessage,
+    CheckInMessage,
+    DeclineMessage,
+    DoneMessage,
+    FailMessage,
+    InboxMessage,
+    LookMessage,
+    ReleaseMessage,
+    RequestMessage,
+    RespondMessage,
+    SocketReply,
+    SpendMessage,
+    ToldAgent,
+    read_word,
+)
+from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.process import TreeRecord
+from allswell.runtime.process.identity import is_inside
+from allswell.timing.clock import Clock
+
+# The quota of one attempt, as it is used up (`domain.agents.quota` has the rules).
+
+
+class QuotaTracker:
+    """What one attempt may still say to the store."""
+
+    def __init__(self, quota: Quota, clock: Clock) -> None:
+        self._quota = quota
+        self._clock = clock
+        self._spent = QuotaUse()
+        self._told_at = self._noted_at = -math.inf
+        self._later: asyncio.Task[None] | None = None
+
+    def request(self, size: int) -> None:
+        """One more request to another agent; `Refused` where that is too much."""
+        self._spent = rules.request(self._quota, self._spent, size)
+
+    def question(self, size: int) -> None:
+        """One more question; `Refused` where that is too much."""
+        self._spent = rules.question(self._quota, self._spent, size)
+
+    async def check_in(self, lease: Lease, note: str, progress: float | None = None) -> Orders | None:
+        """Check in, or let one that is told soon stand for this one; None then."""
+        now = self._clock.monotonic()
+        told, noted = now - self._told_at, now - self._noted_at
+        merging, self._spent = rules.check_in(self._quota, self._spent, len(note.encode()), told, noted)
+        if merging is Merging.MERGED:
+            if self._later is None or self._later.done():
+                self._later = asyncio.ensure_future(self._tell_later(lease, TOLD_EVERY - told))
+            return None
+        self._told_at = now
+        if merging is Merging.BARE:
+            return await lease.checkin(progress=progress)
+        self._noted_at = now
+        return await lease.checkin(note, progress=progress)
+
+    async def _tell_later(self, lease: Lease, wait: float) -> None:
+        """One for all that were merged: the last of them may be the answer to what was asked."""
+        await asyncio.sleep(wait / 1_000)
+        if lease.lost is None and not lease.over:
+            self._told_at = self._clock.monotonic()
+            with contextlib.suppress(AllswellError):
+                await lease.checkin()
+
+
+# Telling the store what an attempt has cost, and having it ended when its task has cost what it may.
+#
+# Agents report at the end of a session or of a turn. Most end by themselves then, so an attempt that has reached the
+# limit has a moment to do so before it is ended: what was done well is done.
+
+MOMENT = 2.0
+"""Seconds in which an agent may end by itself after it has reported."""
+_PATIENCE = 10.0
+"""Seconds for the store to take note."""
+
+
+class CostReporter:
+    """Follows what one attempt costs."""
+
+    def __init__(self, lease: Lease, meter: Meter, stop: Callable[[str], None]) -> None:
+        self._lease = lease
+        self._meter = meter
+        self._stop = stop
+        self._watching: asyncio.Task[None] | None = None
+        self.is_told = True
+        """Whether the store knows all of it, as far as it was told."""
+
+    def hear(self) -> None:
+        """It has said more of what it costs; the store is asked only where there is a limit to reach."""
+        if self._lease.max_cost is not None and (self._watching is None or self._watching.done()):
+            self._watching = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        if await self._tell():
+            await asyncio.sleep(MOMENT)
+            spent = self._meter.total
+            self._stop(f"its task has cost what it may: this attempt {shown(None if spent is None else spent.cost)}")
+
+    async def settle(self) -> bool:
+        """It is over: tell all of it; whether its task has reached what it may cost."""
+        self.close()
+        return await self._tell()
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _tell(self) -> bool:
+        expense = self._meter.total
+        if expense is None:
+            return False
+        self.is_told = False
+        with contextlib.suppress(Unavailable, TimeoutError):  # whoever reports the outcome tells it again
+            async with asyncio.timeout(_PATIENCE):
+                over = await self._spend(expense)
+            self.is_told = True
+            return over
+        return False
+
+    async def _spend(self, expense: Expense) -> bool:
+        with contextlib.suppress(Refused, LeaseLost):  # money that is not taken is no reason to fail
+            return await self._lease.spend(expense)
+        return False
+
+
+# Telling the store that an agent's protocol shows progress: it answers an asked-for check-in (O2).
+#
+# A stream of tokens is one check-in now and then, not a thousand; how often is the lease's to say
+# (`domain.lease.model`).
+
+
+class CheckinForwarder:
+    """Says for one attempt what its protocol says, between `begin` and `end`."""
+
+    def __init__(self, lease: Lease, standing: Callable[[], EvidenceState], clock: Clock) -> None:
+        self._lease = lease
+        self._standing = standing
+        self._clock = clock
+        self._on = False
+        self._told_at = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """It runs; it may have spoken while it was being started."""
+        self._on = True
+        self.soon()
+
+    def soon(self) -> None:
+        """It has spoken."""
+        if self._on and (self._task is None or self._task.done()):
+            self._task = asyncio.ensure_future(self._tell())
+
+    def end(self) -> None:
+        """Tell nothing new; what is being told may still arrive."""
+        self._on = False
+
+    def close(self) -> None:
+        """Tell nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _tell(self) -> None:
+        while (seen := self._standing().last.get(Sign.PROTOCOL)) is not None and seen.at > self._told_at:
+            await asyncio.sleep(max(self._told_at + self._lease.tells_every - self._clock.monotonic(), 0) / 1_000)
+            self._told_at = self._clock.monotonic()
+            with contextlib.suppress(AllswellError):  # a loss stands in the lease; that the store is away passes
+                await self._lease.checkin()
+
+
+# Who may speak at an attempt's socket: a process of the attempt that says its secret.
+#
+# The socket's path can be guessed or seen by other agents of the same user, and so can what stands in an environment.
+# So
+# a speaker is known by its parents: it must be below the attempt's reaper, as everybody is whom the command started. An
+# agent in a container, or in a tmux that was there before, is not; where `socket_speakers` is `secret`, knowing the
+# attempt's secret is enough.
+
+_CREDENTIALS = struct.Struct("3i")
+"""What the kernel says of whoever connected: process, user, group."""
+
+
+class PeerCheck:
+    """What one attempt's socket asks of those who speak there."""
+
+    def __init__(self, *, outsiders: bool = False) -> None:
+        self.secret = os.urandom(16).hex()
+        self._outsiders = outsiders
+        self._tree: TreeRecord | None = None
+        self._begun = asyncio.Event()
+
+    def begin(self, record: TreeRecord) -> None:
+        """The command runs: this is its tree."""
+        self._tree = record
+        self._begun.set()
+
+    async def check_peer(self, line: socket.socket) -> None:
+        """Refuse who is not of the attempt; it waits until the tree is known, for a command may be quick to speak."""
+        if self._outsiders:
+            return
+        pid, _, _ = _CREDENTIALS.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        await self._begun.wait()
+        if self._tree is None or not is_inside(self._tree, pid):
+            raise Refused(
+                "not_yours",
+                "this socket is for the processes of its own attempt; for an agent in a container or in tmux, set "
+                "socket_speakers to secret",
+                where="socket",
+            )
+
+    def check_word(self, word: AnyWord) -> None:
+        """Refuse what is said without the attempt's secret."""
+        if not hmac.compare_digest(word.secret.encode(), self.secret.encode()):
+            text = "this is not the secret of this attempt; it stands in ALLSWELL_SECRET, in the attempt's environment"
+            raise Refused("not_yours", text, where="secret")
+
+
+_NAME = "s"
+_TMP = "/tmp"  # noqa: S108 - what we make there is a folder that only we can enter
+_DEEPEST = 70
+"""Bytes of a folder in which a socket of ours still has a name that fits."""
+_SPEAKERS = 32
+_SHORT = 65_536
+"""Bytes up to which a message is read as it comes; longer ones wait for each other."""
+_SILENCE = 30.0
+"""Seconds that somebody may hold a connection without saying anything whole."""
+_TOO_LARGE = "too_large"
+_ERROR_MAX = 4_000
+"""Characters of an error that is told."""
+
+Hear = Callable[[AnyWord], Awaitable[SocketReply]]
+
+
+class ControlSocket:
+    """Listens at a socket and hands what is said to `hear`."""
+
+    def __init__(self, hear: Hear, admission: PeerCheck) -> None:
+        tmp = os.path.abspath(os.environ.get("TMPDIR") or _TMP)  # noqa: PTH100 - as above
+        self.folder = Path(tmp if len(tmp.encode()) < _DEEPEST else _TMP, f"allswell-{os.urandom(8).hex()}")
+        """Where the socket will be; known before it is made, so that it can be noted before anybody has to clear it."""
+        self._hear = hear
+        self._admission = admission
+        self._server: asyncio.Server | None = None
+        self._speaking: dict[asyncio.Task[None], None] = {}
+        self._long = asyncio.Lock()
+
+    @property
+    def path(self) -> str:
+        """The socket's path; empty where there is none."""
+        return "" if self._server is None else str(self.folder / _NAME)
+
+    async def open(self) -> None:
+        """Begin to listen; `OSError` if that cannot be."""
+        os.mkdir(self.folder, 0o700)  # noqa: PTH102 - in memory, and at once
+        place = str(self.folder / _NAME)
+        self._server = await asyncio.start_unix_server(self._greet, place, limit=_SHORT, backlog=_SPEAKERS)
+
+    async def close(self) -> None:
+        """Hang up on everybody and take the socket away."""
+        if self._server is not None:
+            self._server.close()
+        for speaker in self._speaking:
+            speaker.cancel()
+        await asyncio.gather(*self._speaking, return_exceptions=True)
+        remove(self.folder)
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        itself = asyncio.current_task()
+        if itself is None:
+            return
+        self._speaking[itself] = None
+        try:
+            if len(self._speaking) <= _SPEAKERS and await self._admits(reader, writer):
+                await self._converse(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # it hung up, or fell silent
+        finally:
+            del self._speaking[itself]
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _admits(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether it may speak here; who may not is told so when it has said something, and is ready to hear."""
+        async with asyncio.timeout(_SILENCE):
+            try:
+                await self._admission.check_peer(writer.get_extra_info("socket"))
+            except Refused as error:
+                with contextlib.suppress(asyncio.LimitOverrunError):
+                    await reader.readuntil(b"\n")
+                writer.write(msgspec.json.encode(error_reply(error)) + b"\n")
+                await writer.drain()
+                return False
+        return True
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_SILENCE):
+                    line = await reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as begun:
+                async with self._long:
+                    reply = await self._long_message(reader, begun.consumed)
+            else:
+                reply = await self._answer(line)
+            writer.write(msgspec.json.encode(reply) + b"\n")
+            async with asyncio.timeout(_SILENCE):  # one who never reads the answers holds a place for no longer, either
+                await writer.drain()
+            if reply.code == _TOO_LARGE:
+                return
+
+    async def _long_message(self, reader: asyncio.StreamReader, there: int) -> SocketReply:
+        """Read and answer a message of which so much is there already."""
+        message = bytearray()
+        async with asyncio.timeout(_SILENCE):
+            while len(message) + there <= LONGEST:
+                message += await reader.readexactly(there)
+                try:
+                    message += await reader.readuntil(b"\n")
+                    break
+                except asyncio.LimitOverrunError as more:
+                    there = more.consumed
+            else:
+                return error_reply(Refused(_TOO_LARGE, f"a message may have {LONGEST} bytes", where="message"))
+        return await self._answer(bytes(message))
+
+    async def _answer(self, line: bytes) -> SocketReply:
+        try:
+            word = read_word(line)
+            self._admission.check_word(word)
+            return await self._hear(word)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return error_reply(Refused("bad_message", f"this is not a word that can be said here: {error}"))
+        except AllswellError as error:
+            return error_reply(error)
+        except Exception as error:  # noqa: BLE001 - whatever an agent sends, its supervisor goes on
+            return error_reply(Bug(f"answering an agent failed: {error!r}"))
+
+
+def error_reply(error: AllswellError) -> SocketReply:
+    """An error as it travels."""
+    kind = type(error).__name__
+    if isinstance(error, LeaseLost):
+        return SocketReply(
+            error=kind, message=_shortened(error.reason), where=_shortened(f"{error.task}:{error.token}")
+        )
+    if isinstance(error, Refused):
+        return SocketReply(error=kind, message=_shortened(error.message), code=error.code, where=error.where)
+    return SocketReply(error=kind, message=_shortened(str(error)))
+
+
+def _shortened(text: str) -> str:
+    """An error's text: it may repeat what an agent has sent, which may be a megabyte."""
+    return text if len(text) <= _ERROR_MAX else f"{text[:_ERROR_MAX]}…"
+
+
+def remove(folder: Path) -> None:
+    """Take a socket's folder away, if it is one, and lies where they lie."""
+    if folder.name.startswith("allswell-") and str(folder.parent) in (os.environ.get("TMPDIR"), _TMP):
+        with contextlib.suppress(OSError):
+            (folder / _NAME).unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+# What becomes of an agent's words: each is said to the store under the attempt's own lease, at once.
+#
+# So `allswell done` means the same with a supervisor as without one: when it returns, the result is on disk. A last
+# word
+# (`done`, `fail`, `release`, `ask` without `--hold`) ends the lease; the command then has a moment to end by itself.
+#
+# While the store is away, a last word is kept on disk (`outcome.py`), the agent is told so, and may end: its supervisor
+# tells the store when it is back.
+
+_TIME_TO_END = 60_000
+"""Milliseconds in which an agent whose request nobody answered is ended, its work kept first, before it is blocked."""
+_LOOK = 0.5
+"""Seconds between two looks at its requests."""
+More = Callable[[], Mapping[str, object]]
+"""What a supervisor adds to the orders that every answer carries."""
+
+
+class ControlHandler:
+    """Speaks for the agent of one lease."""
+
+    def __init__(  # noqa: PLR0913 - each has a name
+        self,
+        lease: Lease,
+        allowance: QuotaTracker,
+        *,
+        more: More | None = None,
+        heard: Callable[[str], None],
+        spent: Callable[[Expense], None],
+        waits: Callable[[str], None] = lambda _: None,
+        denied: Callable[[], Denied] = Denied,
+        report: OutcomeReport | None = None,
+    ) -> None:
+        self.last_word: str | None = None
+        self.brought = False
+        """Whether it has said that it is done, and that has to be verified: the lease goes on."""
+        self.handover = ""
+        """What came before its attempt, until it has checked in."""
+        self.requests: list[TaskId] = []
+        """Those to other agents that have not come back, as far as it has asked."""
+        self.asked = Signal()
+        """Fired when it has asked another agent."""
+        self.stop: str | None = None
+        """Why the agent is being ended, once it is."""
+        self._lease = lease
+        self._allowance = allowance
+        self._more = more
+        self._heard = heard
+        self._spent = spent
+        self._waits = waits
+        """Hears that it waits for another agent's answer: that is no idleness."""
+        self._denied = denied
+        """What its program has refused so far."""
+        self._report = report
+        self._last = asyncio.Lock()
+        """Of two last words at once, the second hears what became of the first."""
+        self._asked: dict[QuestionId, Question | None] = {}
+        self._asking: dict[tuple[str, tuple[Option, ...], bool], CommandId] = {}
+        """The commands of questions that the agent has not been answered about."""
+
+    async def hear(self, word: AnyWord) -> SocketReply:
+        """Carry out a word; raises what the store refuses."""
+        self._check(word)
+        if isinstance(word, CheckInMessage):
+            orders = await self._allowance.check_in(self._lease, word.note, word.progress)
+            self._heard(f"“{word.note}”" if word.note else "it checked in")
+            told, self.handover = self.handover, ""
+            came = tuple(await self._lease.answered())
+            return SocketReply(orders=msgspec.structs.replace(await self._orders(orders), handover=told, requests=came))
+        if isinstance(word, LookMessage):
+            return await self._look(word)
+        if isinstance(word, AskMessage):
+            return await self._ask(word)
+        if isinstance(word, RequestMessage | AskAgentMessage):
+            return await self._request(word)
+        if isinstance(word, InboxMessage):
+            found = await self._lease.inbox(roles=self._roles, mesh=word.mesh)
+            return SocketReply(orders=await self._orders(), inbox=tuple(found))
+        if isinstance(word, SpendMessage):
+            self._spent(told_expense(word.cost_usd, word.tokens_in, word.tokens_out))
+            return SocketReply(orders=await self._orders())
+        if isinstance(word, RespondMessage | DeclineMessage):
+            return await self._answer(word)
+        async with self._last:
+            return await self._say_last(word)
+
+    async def _answer(self, word: RespondMessage | DeclineMessage) -> SocketReply:
+        if isinstance(word, RespondMessage):
+            self._allowance.request(len(word.answer))
+            await self._lease.respond(word.request, word.answer, roles=self._roles)
+            self._heard(f"it answered {word.request}")
+        else:
+            self._allowance.request(len(word.reason.encode()))
+            await self._lease.decline(word.request, word.reason, roles=self._roles)
+            self._heard(f"it declined {word.request}")
+            if word.request == self._lease.task:
+                self._end("decline")
+        return SocketReply(orders=await self._orders(), request=word.request)
+
+    async def _say_last(self, word: DoneMessage | FailMessage | ReleaseMessage) -> SocketReply:
+        """It is done, has failed, or gives the task back; where "done" has to be verified, what it brought is kept."""
+        verb = str(word.__struct_config__.tag)
+        if self._report is not None and self._report.pending:
+            if verb != self.last_word:
+                text = f"it has said {self.last_word} already; the store is told when it is back"
+                raise Refused("said_before", text, where="message")
+            return SocketReply(orders=await self._orders(), state=KEPT)
+        command = self._command_of(word)
+        try:
+            if self._report is None:
+                await self._lease.repeat(command)
+            else:
+                with self._lease.being_ended():
+                    answer = await self._report.send_once(command)
+                self._lease.ended(answer)
+        except Refused as error:
+            if error.code != NEEDS_VERIFICATION:
+                raise
+            self.brought = True
+        except LeaseLost as lost:
+            self._lease.lost = lost
+            raise
+        except Unavailable:
+            if self._report is None:
+                raise
+            self.brought = verb == "done" and bool(self._lease.verify)
+            self._end(verb)
+            return SocketReply(orders=await self._orders(), state=KEPT)
+        self._end(verb)
+        return SocketReply(orders=await self._orders(), state="verifying" if self.brought else self.last_word)
+
+    def _command_of(self, word: DoneMessage | FailMessage | ReleaseMessage) -> Complete | FailCommand | ReleaseCommand:
+        lease = self._lease
+        match word:
+            case DoneMessage():
+                return lease.completion(word.result, lease.new_command(), remark(self._denied()))
+            case FailMessage():
+                failure = with_denied(word.failure, self._denied())
+                return FailCommand(lease.new_command(), lease.task, lease.token, lease.agent, failure)
+            case ReleaseMessage():
+                delay = parse(word.delay, where="delay")
+                return ReleaseCommand(
+                    lease.new_command(),
+                    lease.task,
+                    lease.token,
+                    lease.agent,
+                    word.reason,
+                    delay,
+                )
+            case _:
+                assert_never(word)
+
+    def _check(self, word: AnyWord) -> None:
+        lease = self._lease
+        if word.task not in (None, lease.task, lease.name):
+            text = f"this socket speaks for the task {lease.task} and no other"
+            raise Refused("other_task", text, where="task")
+        if word.token not in (None, lease.token):
+            raise LeaseLost(lease.task, word.token or 0, f"this socket speaks for the token {lease.token}")
+
+    async def _look(self, word: LookMessage) -> SocketReply:
+        asked = None if word.question is None else await self._lease.question(word.question)
+        if word.question is not None and (asked is None or asked.task != self._lease.task):
+            raise Refused("unknown_question", f"{word.question} is no question of this task", where="question")
+        if word.request is not None:
+            return await self._requested(word.request)
+        return SocketReply(orders=await self._orders(), question=asked)
+
+    async def _ask(self, word: AskMessage) -> SocketReply:
+        for option in word.options:
+            check_agents_option(option)
+        if word.hold:
+            self._allowance.question(len(word.text.encode()))
+        denied = NOTHING_DENIED if word.hold else self._denied()
+        known = denied if denied.count else None
+        again = (word.text, word.options, word.hold)
+        command = self._asking.setdefault(again, self._lease.new_command())  # asked again after an outage, it is one
+        try:
+            id_ = await self._lease.ask(word.text, word.options, hold=word.hold, command=command, denied=known)
+        except (Refused, LeaseLost):
+            del self._asking[again]
+            raise
+        self._heard("it asked a human")
+        if word.hold:
+            self._asked[id_] = None
+        else:
+            self._end("ask")  # before anything is awaited: a lease that is over without a last word was taken away
+        asked = await self._lease.question(id_)
+        self._asking.pop(again, None)
+        return SocketReply(orders=await self._orders(), question=asked)
+
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        """What its agent may answer for: the role of the task that it holds."""
+        return (self._lease.role,) if self._lease.role else ()
+
+    async def _request(self, word: RequestMessage | AskAgentMessage) -> SocketReply:
+        kind = DELEGATION if isinstance(word, RequestMessage) else word.kind or await self._lease.kind_for(word.to)
+        if isinstance(word, AskAgentMessage) and kind == DELEGATION:
+            if word.retries is not None or word.again is not None or word.role:
+                text = f"{word.to} is a role, and a delegation to it is tried once; name a kind"
+                raise Refused("usage", text, where="kind")
+            word = RequestMessage(role=word.to, name=word.summary, payload=word.payload, timeout=word.timeout)
+        if isinstance(word, RequestMessage):
+            self._allowance.request(len(word.payload) + len(word.name.encode()))
+            made = await self._lease.delegate(word.role, word.name, payload=word.payload, timeout=word.timeout)
+        else:
+            self._allowance.request(len(word.payload) + len(word.summary.encode()))
+            made = await self._lease.send_request(
+                word.to,
+                kind,
+                word.summary,
+                waits=_TIME_TO_END,
+                payload=word.payload,
+                timeout=word.timeout,
+                retries=word.retries,
+                again=word.again,
+                kept=word.kept,
+                role=word.role,
+                key=word.key,
+                blocks=word.blocks,
+            )
+        if isinstance(word, RequestMessage) or word.blocks:
+            self.requests.append(made)
+            self.asked.fire()
+        self._heard(f"it asked {word.role if isinstance(word, RequestMessage) else word.to} for help")
+        return SocketReply(orders=await self._orders(), request=made, kind=kind)
+
+    async def watch_requests(self, block: Callable[[str], None]) -> None:
+        """Look after its requests to other agents: where nobody has answered one, `block` hears of it."""
+        while True:
+            news = self.asked.listen()
+            for request in [one for one in self.requests if is_request(one)]:
+                with contextlib.suppress(AllswellError):  # the store is away; it is looked at again
+                    if await self._lease.is_exhausted(request):
+                        self._lease.blocked_on = request
+                        block(f"blocked: nobody has answered {request}")
+                        return
+            await either(news, _LOOK if any(map(is_request, self.requests)) else None)
+
+    async def _requested(self, request: TaskId) -> SocketReply:
+        state, result = await self._lease.requested(request)
+        if state == OPEN:
+            self._waits(f"it waits for the answer to {request}")
+        if state != OPEN and request in self.requests:
+            self.requests.remove(request)
+        said = msgspec.Raw(b"null" if result is None else result.encode())
+        return SocketReply(orders=await self._orders(), request=request, state=state, result=said)
+
+    def _end(self, verb: str) -> None:
+        self.last_word = verb
+        self._heard(f"its last word: {verb}")
+
+    async def _orders(self, orders: Orders | None = None) -> ToldAgent:
+        for id_, closed in self._asked.items():
+            if closed is None:
+                with contextlib.suppress(Unavailable):  # what was said has been taken all the same
+                    now = await self._lease.question(id_)
+                    self._asked[id_] = now if now is not None and now.closed_at is not None else None
+        answers = tuple(
+            {"question": asked.id, "choice": asked.choice or "", "answer": asked.answer}
+            for asked in self._asked.values()
+            if asked is not None
+        )
+        more = dict({} if self._more is None else self._more())
+        inbox = more.pop("inbox", ())
+        return ToldAgent(
+            remaining_ms=None if self._lease.limit is None else self._lease.until_limit,
+            deadline=None if self._lease.limit is None else Millis(self._lease.deadline),
+            checkin=orders is not None and orders.asked,
+            stop=self.stop,
+            answers=answers,
+            inbox=inbox if isinstance(inbox, tuple) else (),
+            more={name: msgspec.Raw(msgspec.json.encode(value)) for name, value in more.items()},
+        )

@@ -1,0 +1,512 @@
+"""What an attempt is asked to do, and what comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import select
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from allswell.domain.agents.cost import Expense
+from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
+from allswell.domain.agents.evidence import BUSY
+from allswell.domain.agents.handover import in_words, on_one_line
+from allswell.domain.agents.quota import DEFAULT as QUOTA
+from allswell.domain.agents.quota import Quota
+from allswell.domain.agents.status import Survivors
+from allswell.domain.lease.verification import NOT_VERIFIED
+from allswell.domain.receipts.receipt import End, Receipt, Verification, receipt_id, told
+from allswell.domain.receipts.snapshot import SnapshotLimits
+from allswell.domain.scopes import VARIABLE as DEADLINE
+from allswell.domain.scopes import write_instant
+from allswell.domain.service.retry import Failure
+from allswell.engine.lease import Lease
+from allswell.errors import AllswellError, Refused
+from allswell.runtime.agent_socket import SECRET, VARIABLE, outsiders_may_speak
+from allswell.runtime.host import boot_id
+from allswell.runtime.process import Ending, Result, allowed_environment, checked_argv, checked_cwd, find_program
+from allswell.runtime.process.command import DEFAULT_CAP
+from allswell.runtime.propagation import HANDOVER, HANDOVER_FILE
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.workspace.files import remove_file, write_file
+from allswell.timing.tracing import trace_environment
+
+Echo = Callable[[int, bytes], None]
+"""Takes what the command prints as it passes, with 1 or 2 for the stream, in a thread of the stream's own."""
+
+
+@dataclass(frozen=True)
+class AttemptLimits:
+    """How long an attempt may take; milliseconds."""
+
+    timeout: int | None = None
+    """The hard limit; None: the lease's own, which bounds it in any case."""
+    idle: int | None = None
+    """Without proof of progress for so long it is ended; None: it is not."""
+    grace: int = 10_000
+    """Between SIGTERM and SIGKILL, and for the tree when the supervisor is gone."""
+    leave: int = 30_000
+    """What the command has to end by itself once it has said its last word (`done`, `fail`, …)."""
+    busy: float = BUSY
+    """The share of one processor from which its processes count as at work."""
+    longer_idle: str = ""
+    """How to give it a longer `idle`: what to type, or what to set. The verdict says so."""
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "idle", "grace", "leave"):
+            length = getattr(self, name)
+            if length is not None and length < (0 if name in ("grace", "leave") else 1):
+                raise Refused("bad_limit", f"{name} ({length} ms) must be positive", where=name)
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One attempt, checked: `order_for` makes it, and refuses what cannot be run."""
+
+    argv: tuple[str, ...]
+    path: str
+    cwd: str
+    env: Mapping[str, str]
+    limits: AttemptLimits = AttemptLimits()
+    quota: Quota = QUOTA
+    """What it may put into the store."""
+    folder: Path | None = None
+    """The folder whose work is kept at a bad end (in a repository: the whole working tree), and watched for changes."""
+    snapshot: SnapshotLimits = field(default_factory=lambda: SnapshotLimits(timeout=10_000, git_timeout=10_000))
+    store: str | None = None
+    """The path of a store that lies in the folder and not in `.allswell/`: its changes are not the command's work."""
+    stdin: int | None = None
+    """A descriptor that the command reads from; None: empty. It stays the caller's to close."""
+    terminal: int | None = None
+    """The other end of the terminal that `stdin` is, where it is one: what is printed comes out there."""
+    follows: bool = False
+    """Whether a person may stop it, and its limits with it."""
+    echo: Echo | None = None
+    cap: int = DEFAULT_CAP
+    """Bytes kept of each stream."""
+    keep_children: bool = False
+    """Whether those go on running whom the command leaves when it ends by itself."""
+    keep_transcript: bool = True
+    """Whether what it printed is kept after a good end, too."""
+    resume: tuple[str, ...] = ()
+    """What to type to go on, for the receipt."""
+    verify: tuple[str, ...] = ()
+    """The command that verifies its work, where that is another one than its task says: one with values put in."""
+    handover: str = ""
+    """What the attempt is told of what came before it (`handover_of`)."""
+    pipes_handover: bool = False
+    """Whether that is its standard input, too, where there is no other."""
+    outsiders: bool = False
+    """Whether who knows the attempt's secret may speak for it from outside of its process tree."""
+
+
+def order_for(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    hand_on: Sequence[str] = (),
+    limits: AttemptLimits | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> LaunchSpec:
+    """An order, or `Refused`; `env` is added to an allowlist of our own, `hand_on` widens that ("ANTHROPIC_*").
+
+    What else an order has (`stdin`, `echo`, `resume`, …) is set with `dataclasses.replace`.
+    """
+    words = checked_argv(argv)
+    place = checked_cwd(cwd)
+    variables = {**allowed_environment(env, more=hand_on), "PWD": place}
+    path = find_program(words[0], place, variables)
+    kept = None if folder is None else Path(checked_cwd(folder))
+    own = limits or AttemptLimits()
+    return LaunchSpec(words, path, place, variables, own, folder=kept, outsiders=outsiders_may_speak())
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """How an attempt ended. What follows for the task is for the caller to say."""
+
+    end: End
+    reason: str
+    """In words."""
+    result: Result | None = None
+    """How the process tree ended; None if it never started."""
+    receipt: Receipt | None = None
+    """None at a good end."""
+    receipt_path: Path | None = None
+    """None if there is none, or if it could not be written."""
+    said: str | None = None
+    """The agent's last word through its socket (`done`, `fail`, `release`, `ask`): the lease is over then."""
+    failure: Failure | None = None
+    """What the agent itself says went wrong, where the last line of its output does: exit code 0 is not always done."""
+    verification: Verification | None = None
+    """What came of the verification of its work, where its task wants one and it said that it was done."""
+    denied: Denied = NOTHING_DENIED
+    """The calls that its program refused."""
+    brought: bool = False
+    """Whether it has said itself what it brought, when it said that it was done."""
+    error: AllswellError | None = None
+    """Why it could not be started."""
+    expense: Expense | None = None
+    """What it said that it cost."""
+    expense_told: bool = True
+    """Whether the store knows of that."""
+    over_cost: bool = False
+    """Whether its task has reached what it may cost."""
+    survivors: Survivors | None = None
+    """Who still runs of it, and keeps its folder and its slot."""
+    warnings: tuple[str, ...] = ()
+    last_words: str = ""
+    """The end of its output, at a bad end."""
+    transcript: tuple[Path | None, Path | None] = (None, None)
+    """What it printed, by stream; None where that was nothing, or was not kept."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well."""
+        return self.end is End.DONE
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether the command ended without anybody's order."""
+        return self.result is not None and self.result.ending in (Ending.EXITED, Ending.SIGNALLED)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The command's own exit code, if it had one."""
+        return None if self.result is None else self.result.exit_code
+
+
+# What an attempt is told of what came before it: how the last one ended, where its work is, what a human has said.
+#
+# One text for every kind of attempt (`up`, `run`, the steps of flows, functions), and the same places for all:
+#
+#     {handover}                among the words of a command, in a prompt, in the inputs of a function
+#     ALLSWELL_HANDOVER         in the environment; bounded, because the kernel bounds a variable
+#     ALLSWELL_HANDOVER_FILE    a file that has all of it
+#     `allswell.handover()`     in Python
+#     the first check-in        `handover` of its answer
+#     standard input            if that would be empty, and a human or a verification has something to say: `claude -p`
+#                               and `codex exec` read what is piped to them along with their prompt
+
+PLACE = "{handover}"
+_MOST = 96 << 10
+"""Bytes of it in a variable or an argument, of which the kernel takes 128 KiB."""
+_SHORTENED = "[The beginning is left out: ALLSWELL_HANDOVER_FILE names a file with all of it.]\n"
+_RECEIPT_LINES = 40
+
+
+def handover_of(lease: Lease, home: StateDir, number: int | None = None) -> str:
+    """What earlier attempts and humans have left for this one; empty if there is nothing.
+
+    `number` is the attempt's, where that is counted over several tasks.
+    """
+    receipt = _of_last_receipt(lease, home)
+    needs = lease.granted.task.record.needs_ended
+    return in_words(number or lease.attempt, lease.handover, lease.notes, receipt, answers=lease.answers, needs=needs)
+
+
+def must_be_read(lease: Lease) -> bool:
+    """Whether a human, another agent or a verification has said something that the next attempt must know."""
+    last = lease.handover
+    return bool(lease.notes or lease.answers or lease.granted.task.record.needs_ended) or (
+        last is not None and (last.reason == NOT_VERIFIED or bool(last.answer))
+    )
+
+
+def shortened(text: str) -> str:
+    """A handover as a variable or an argument can hold it; what is newest stands last, and stays."""
+    content = text.encode("utf-8", "surrogateescape")
+    return text if len(content) <= _MOST else _SHORTENED + content[-_MOST:].decode("utf-8", "ignore")
+
+
+def with_handover(order: LaunchSpec, lease: Lease, home: StateDir) -> LaunchSpec:
+    """The order of a command that is run as it was typed, with what it is told beside its own words."""
+    text = handover_of(lease, home)
+    argv = order.argv
+    if lease.verify or text:
+        argv = tuple(word.replace(PLACE, shortened(text)) for word in argv)
+    return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=must_be_read(lease))
+
+
+class ToldAttempt:
+    """The places where a command finds its handover, while its attempt lasts; none where there is no handover."""
+
+    def __init__(self, order: LaunchSpec, file: Path) -> None:
+        self._order = order
+        self._content = order.handover.encode("utf-8", "surrogateescape") + b"\n" if order.handover else b""
+        self._file = file
+        self._input: int | None = None
+
+    def write(self) -> str | None:
+        """Write the file; why it could not be written, if so."""
+        try:
+            if self._content:
+                write_file(self._file, self._content, make=True)
+        except OSError as error:
+            return f"the file of what came before it cannot be written: {error.strerror or error}"
+        return None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the environment says of it."""
+        if not self._content:
+            return {}
+        return {HANDOVER: shortened(self._order.handover), HANDOVER_FILE: str(self._file.absolute())}
+
+    def stdin(self) -> int | None:
+        """What the command reads from: what its order says, or its handover."""
+        if self._order.stdin is None and self._content and self._order.pipes_handover:
+            with tempfile.TemporaryFile() as file:
+                file.write(self._content)
+                file.seek(0)
+                self._input = os.dup(file.fileno())
+        return self._order.stdin if self._input is None else self._input
+
+    def close(self) -> None:
+        """The attempt is over."""
+        if self._input is not None:
+            os.close(self._input)
+            self._input = None
+        if self._content:
+            with contextlib.suppress(OSError):
+                remove_file(self._file)
+
+
+def _of_last_receipt(lease: Lease, home: StateDir) -> str:
+    """Where the last attempt's work is, and how to get at it; its files may be on another machine."""
+    if lease.attempt < 2:
+        return ""
+    found = home.receipts.find(receipt_id(lease.task, lease.attempt - 1))
+    return "" if found is None else _lines(found.receipt)
+
+
+def _lines(receipt: Receipt) -> str:
+    lines = [told(receipt)]
+    lines += [f"  {command}" for command in (*receipt.advice.look, *receipt.advice.recover, *receipt.advice.resume)]
+    lines += [f"  {change.how} {change.path}" for change in receipt.changed[:_RECEIPT_LINES]]
+    return "\n".join(map(on_one_line, lines))  # reasons and names of files are an agent's
+
+
+# What an agent finds in its environment about its own attempt, and needs to speak for it.
+
+
+def about(lease: Lease, remaining: int | None, socket: str, secret: str) -> dict[str, str]:
+    """The variables of an attempt that has so many milliseconds left, or no limit (None).
+
+    Without a socket, there is no secret to say; without a limit, there is no deadline.
+    """
+    end = None if remaining is None else write_instant(boot_id(), time.monotonic_ns() + remaining * 1_000_000)
+    return {
+        **trace_environment(),
+        "ALLSWELL_TASK": lease.task,
+        "ALLSWELL_TOKEN": str(lease.token),
+        "ALLSWELL_AGENT": lease.agent,
+        "ALLSWELL_ATTEMPT": str(lease.attempt),
+        **({} if end is None else {DEADLINE: end}),
+        **({VARIABLE: socket, SECRET: secret} if socket else {}),
+    }
+
+
+# What the attempts of one task read as their standard input: each of them all of it, from its beginning.
+#
+# A single attempt is given the descriptor itself. Where there may be another, a file is wound back for it. What comes
+# through a pipe can be read only once, so it is written down as it passes to the first attempt, and the next one is
+# given
+# what was written down and then what follows. That has a bound: what is longer reaches the first attempt whole, and
+# then there is no other (`spent`).
+
+SPOOLED = 64 << 20
+"""Bytes of a piped standard input that are kept for further attempts."""
+_PIECE = 65_536
+
+
+class ReplayableStdin:
+    """The standard input of a task's attempts, one after another; whoever made it closes it."""
+
+    def __init__(self, source: int, *, again: bool, most: int = SPOOLED) -> None:
+        self.spent = False
+        """Whether no other attempt can be given what the first one got."""
+        self._source = source
+        self._most = most
+        self._begins_at: int | None = None
+        """Where a file stood when we got it."""
+        self._kept: IO[bytes] | None = None
+        self._size = 0
+        self._feeder: _Feeder | None = None
+        if again:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        if stat.S_ISREG(os.fstat(self._source).st_mode):
+            self._begins_at = os.lseek(self._source, 0, os.SEEK_CUR)
+        else:
+            import tempfile
+
+            self._kept = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this is
+
+    def begin(self, order: LaunchSpec) -> LaunchSpec:
+        """The order of the next attempt, with what it reads from."""
+        return replace(order, stdin=self.begin_reading())
+
+    def begin_reading(self) -> int:
+        """What the next attempt reads from."""
+        if self._begins_at is not None:
+            os.lseek(self._source, self._begins_at, os.SEEK_SET)
+        if self._kept is None:
+            return self._source
+        self._feeder = _Feeder(self)
+        return self._feeder.end_to_read
+
+    def end(self) -> None:
+        """The attempt is over."""
+        if self._feeder is not None:
+            self._feeder.close()
+            self._feeder = None
+
+    def close(self) -> None:
+        """No further attempt."""
+        self.end()
+        if self._kept is not None:
+            self._kept.close()
+
+    def kept(self, offset: int) -> bytes:
+        """A piece of what was written down, from there on; called by the feeder."""
+        assert self._kept is not None  # noqa: S101 - there is no feeder elsewhere
+        return b"" if self.spent else os.pread(self._kept.fileno(), _PIECE, offset)
+
+    def read_on(self) -> bytes:
+        """What follows, written down; called by the feeder when there is something to read, or its end."""
+        assert self._kept is not None  # noqa: S101 - there is no feeder elsewhere
+        piece = os.read(self._source, _PIECE)
+        if self._size + len(piece) > self._most:
+            self.spent = True
+            self._kept.truncate(0)
+        if not self.spent:
+            os.pwrite(self._kept.fileno(), piece, self._size)
+            self._size += len(piece)
+        return piece
+
+    @property
+    def source(self) -> int:
+        """Where what follows is read from."""
+        return self._source
+
+
+class _Feeder:
+    """A thread that writes into the pipe of one attempt."""
+
+    def __init__(self, fed: ReplayableStdin) -> None:
+        self.end_to_read, self._into = os.pipe2(os.O_CLOEXEC)
+        self._stopping, self._stop = os.pipe2(os.O_CLOEXEC)
+        self._fed = fed
+        self._thread = threading.Thread(target=self._run, name="allswell input", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; what was not taken yet is not lost."""
+        os.close(self.end_to_read)  # whoever does not read it any more does not hold it up either
+        os.close(self._stop)
+        self._thread.join()
+        os.close(self._stopping)
+
+    def _run(self) -> None:
+        try:
+            with contextlib.suppress(OSError):  # it reads no more, which is its own affair
+                self._feed()
+        finally:
+            os.close(self._into)
+
+    def _feed(self) -> None:
+        offset = 0
+        while piece := self._fed.kept(offset):
+            offset += len(piece)
+            self._write(piece)
+        while self._comes(self._fed.source, select.POLLIN) and (piece := self._fed.read_on()):
+            self._write(piece)
+
+    def _write(self, piece: bytes) -> None:
+        view = memoryview(piece)
+        while view:
+            if not self._comes(self._into, select.POLLOUT):
+                raise BrokenPipeError
+            view = view[os.write(self._into, view[: select.PIPE_BUF]) :]
+
+    def _comes(self, handle: int, event: int) -> bool:
+        """Wait until a descriptor is ready; False if we were told to stop before."""
+        poll = select.poll()
+        poll.register(handle, event)
+        poll.register(self._stopping, 0)
+        return self._stopping not in dict(poll.poll())
+
+
+# One call of an agent's, allowed for one attempt: how that reaches Claude Code.
+#
+# A permission rule (`--allowedTools "Bash(npm test)"`) allows more than it says: `timeout 5 npm test`, `npm test 2>&1`
+# and `NODE_ENV=x npm test` pass as well, and `*` and brackets have meanings of their own in it. A hook is exact: before
+# each call of the tool, Claude Code asks a program of ours (allow_hook.py), which compares. The hook comes in a plugin
+# of one session (`--plugin-dir`, which adds to what the command has), made for the attempt and removed after it. Claude
+# Code reads it once, when it starts. What the user's own rules and hooks refuse stays refused.
+#
+# Codex has nothing like it: under `codex exec` nothing asks, and it lists no refusals.
+
+_PROGRAM = "claude"
+_WITHOUT_HOOKS = ("--bare", "--safe-mode")
+_HOOK = Path(__file__).with_name("allow_hook.py")
+_SECONDS = 30
+
+
+def why_not(argv: Sequence[str]) -> str:
+    """Why an agent that is started so cannot be allowed a call, in words; empty: it can be."""
+    if not argv or Path(argv[0]).name != _PROGRAM:
+        return f"that takes a command that begins with {_PROGRAM}"
+    for option in _WITHOUT_HOOKS:
+        if option in argv:
+            return f"{_PROGRAM} runs no hooks with {option}"
+    if "--permission-mode=plan" in argv or ("--permission-mode", "plan") in itertools.pairwise(argv):
+        return f"{_PROGRAM} only plans"
+    return ""
+
+
+class AllowedPlugin:
+    """The plugin of one attempt that allows one call; whoever makes it removes it. `OSError` if it cannot be written.
+
+    Its folder is new and nobody else's: a plugin may bring programs along, and none but ours shall be in it.
+    """
+
+    def __init__(self, call: AllowedCall) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="allswell-allow-"))
+        args = ["-I", "-S", str(_HOOK), call.tool, call.input, *WITHOUT_EFFECT.get(call.tool, ())]
+        hook = {"type": "command", "command": sys.executable, "args": args, "timeout": _SECONDS}
+        matcher = call.tool if call.tool.replace("_", "").isalnum() else "*"
+        hooks = {"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [hook]}]}}
+        try:
+            self._write(".claude-plugin", "plugin.json", {"name": "allswell-allow", "version": "1.0.0"})
+            self._write("hooks", "hooks.json", hooks)
+        except OSError:
+            self.remove()
+            raise
+
+    def _write(self, folder: str, name: str, content: object) -> None:
+        (self._folder / folder).mkdir()
+        (self._folder / folder / name).write_text(json.dumps(content))
+
+    def added_to(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """The command with the plugin."""
+        return (argv[0], f"--plugin-dir={self._folder}", *argv[1:])
+
+    def remove(self) -> None:
+        """Take its files away."""
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,248 @@
+"""When an attempt is over, and how: by its own end, by an order, by its last word, by a limit, or with its lease.
+
+What was ordered comes before what follows from the clock, the hard limit before the loss of the lease (the store ends
+it at the same moment), and both before idleness. An agent that has said its last word is bound by its leave alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.agents.denied import NOTHING_DENIED, Denied
+from allswell.domain.agents.output import not_done, plain_refusal, with_denied
+from allswell.domain.duration import show
+from allswell.domain.lease.claim import RUN_ROLE
+from allswell.domain.receipts.receipt import End, taken_away
+from allswell.engine.lease import Lease
+from allswell.errors import AllswellError, LeaseLost
+from allswell.runtime.attempt.control import ControlHandler
+from allswell.runtime.attempt.launch import AttemptLimits
+from allswell.runtime.attempt.progress import ProgressMonitor
+from allswell.runtime.attempt.record import Ended
+from allswell.runtime.process import Ending, Result
+from allswell.timing.clock import Clock
+
+_AWAKE = 2_000
+"""Milliseconds after which it is looked whether the machine has slept: our own clock stands still then."""
+_AROUND_THE_LIMIT = 1_000
+"""A lease that ends so shortly before the hard limit has reached it: the clocks of the store and ours are two."""
+_AFTER_INTERRUPT = 10_000
+"""A command that fails so shortly after Ctrl-C was typed was interrupted by it."""
+_BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED, "decline": End.RELEASED}
+
+
+class LimitChecker:
+    """Holds one attempt to its limits; the clock begins when this is made."""
+
+    def __init__(
+        self, limits: AttemptLimits, lease: Lease, holder: ControlHandler, gathering: ProgressMonitor, clock: Clock
+    ) -> None:
+        self.order: tuple[End, str] | None = None
+        """What somebody ordered, and why."""
+        self.interrupted_at: int | None = None
+        """When Ctrl-C was last typed at the command's own terminal."""
+        self._limits = limits
+        self._lease = lease
+        self._holder = holder
+        self._gathering = gathering
+        self._clock = clock
+        self._leave_at: int | None = None
+        now = clock.monotonic()
+        self._own_at = None if limits.timeout is None else now + limits.timeout
+        self._lease_at, self._deadline = now + lease.until_limit, lease.deadline
+
+    @property
+    def _hard_at(self) -> int:
+        """The nearer of its own limit and the lease's, which moves where it is that of a run whose clock stands."""
+        moved = 0 if self._lease.role == RUN_ROLE else self._lease.deadline - self._deadline
+        lease_at = self._lease_at + moved  # that of a command moves only while it is stopped, when our clock stands
+        return lease_at if self._own_at is None else min(self._own_at, lease_at)
+
+    @property
+    def _limit(self) -> int | None:
+        own, of_lease = self._limits.timeout, self._lease.limit
+        return of_lease if own is None else own if of_lease is None else min(own, of_lease)
+
+    @property
+    def remaining(self) -> int | None:
+        """How long it is to the hard limit, in milliseconds; None: there is none."""
+        return None if self._limit is None else max(self._hard_at - self._clock.monotonic(), 0)
+
+    def pause(self) -> float:
+        """Seconds until something could have to be decided, if nothing happens: a last word, an order, a loss do."""
+        now = self._clock.monotonic()
+        if self._leave_at is not None:
+            return max(self._leave_at - now, 1) / 1_000
+        moments = [self._hard_at, now + min(self._lease.until_stop, _AWAKE)]
+        if self._limits.idle is not None:
+            moments.append(self._gathering.standing.idle_at(self._limits.idle))
+        return max(min(moments) - now, 1) / 1_000
+
+    def verdict(self) -> Ended | None:
+        """Why it should be ended now, if it should."""
+        now = self._clock.monotonic()
+        said = self._holder.last_word
+        if self.order is not None:
+            end, reason = self.order
+            refused = self._refused() if end is End.INTERRUPTED and said is None else ""
+            return self.so(end if said is None else _BY_WORD[said], f"{reason}{refused}")
+        if said is not None:
+            return self._outstayed(said, now)
+        lost = self._lease.lost
+        near = lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT
+        if now >= self._hard_at or near or self._lease.until_limit == 0:
+            by_run = self._lease.by_run and self._limit == self._lease.limit
+            reached = f"its limit of {show(self._limit or self._lease.limit or 0)} was reached"
+            reason = "the deadline of its run has passed" if by_run else reached
+            return self.so(End.TIMEOUT, f"{reason}{self._refused()}", self._limit)
+        if lost is not None:
+            return self.so(End.LEASE_LOST, lost.reason)
+        if self._lease.until_stop == 0:
+            over = "its lease was ended" if self._lease.over else "its lease could not be renewed in time"
+            return self.so(End.LEASE_LOST, over)
+        idle = self._limits.idle
+        if idle is not None and now >= self._gathering.standing.idle_at(idle):
+            beside = self._gathering.neighbour
+            blind = "" if beside is None else f"; files were no evidence: attempt {beside} works in the same folder"
+            printed = self._gathering.printed_since
+            longer = f"; if it was at work: {self._limits.longer_idle}" if self._limits.longer_idle else ""
+            return self.so(End.IDLE, f"nothing showed progress for {show(idle)}; {printed}{blind}{longer}", idle)
+        return None
+
+    def _refused(self) -> str:
+        """That its client waited for a provider that refuses, where it did: that is why it was not done."""
+        refusal = self._gathering.standing.refusal
+        if refusal is not None and self.order is not None and refusal.words in self.order[1]:
+            return ""  # it was ended for that
+        return "" if refusal is None else f" while it was waiting for the provider: {refusal.words}"
+
+    def _outstayed(self, said: str, now: int) -> Ended | None:
+        if self._leave_at is None:
+            self._leave_at = now + self._limits.leave
+        if now < self._leave_at:
+            return None
+        text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
+        return self.so(_BY_WORD[said], text)
+
+    def by_itself(self, result: Result, last_line: bytes = b"", denied: Denied = NOTHING_DENIED) -> Ended:
+        """How it ended, if nobody ended it; its last line may say what its exit code does not."""
+        return msgspec.structs.replace(self._by_itself(result, last_line, denied), denied=denied)
+
+    def _by_itself(self, result: Result, last_line: bytes, denied: Denied) -> Ended:
+        said = self._holder.last_word
+        if said is not None:
+            return self.so(_BY_WORD[said], f"it said {said}", result=result)
+        if self._lease.blocked_on is not None and result.ending is Ending.EXITED:
+            return self.so(End.RELEASED, f"blocked: nobody has answered {self._lease.blocked_on}", result=result)
+        if self._was_interrupted(result):
+            how = f"exit code {result.exit_code}" if result.signal is None else f"signal {_name_of(result.signal)}"
+            return self.so(End.INTERRUPTED, f"Ctrl-C was typed, and it ended with {how}", result=result)
+        if result.ending is Ending.EXITED:
+            failure = not_done(last_line) or (plain_refusal(last_line) if result.exit_code else None)
+            code = f"exit code {result.exit_code}"
+            if failure is not None:
+                but = ", but it was not done" if result.exit_code == 0 else ""
+                ended = self.so(End.FAILED, f"{code}{but}: {failure.message}", result=result)
+                return msgspec.structs.replace(ended, failure=with_denied(failure, denied))
+            if result.exit_code == 0:
+                return self.so(End.DONE, code, result=result)
+            return self.so(End.FAILED, f"{code}{self._refused()}", result=result)
+        if result.ending is Ending.SIGNALLED and result.signal is not None:
+            return self.so(End.SIGNALLED, f"signal {_name_of(result.signal)}{self._refused()}", result=result)
+        if result.ending is Ending.STOPPED:
+            return self.so(End.INTERRUPTED, "somebody told its reaper to stop", result=result)
+        return self.so(End.LOST, _lost(result), result=result)
+
+    def _was_interrupted(self, result: Result) -> bool:
+        if self.interrupted_at is None or result.ending not in (Ending.EXITED, Ending.SIGNALLED):
+            return False
+        return result.exit_code != 0 and self._clock.monotonic() - self.interrupted_at <= _AFTER_INTERRUPT
+
+    def by_last_word(self, ended: Ended) -> Ended:
+        """How it ended, if its last word came while it was being ended: the store has taken that, so it counts."""
+        said = self._holder.last_word
+        if said is None or ended.end is _BY_WORD[said]:
+            return ended
+        reason = f"it said {said} while it was being ended ({ended.reason})"
+        return msgspec.structs.replace(ended, end=_BY_WORD[said], reason=reason, limit=None)
+
+    def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> Ended:
+        """An end, with all that was seen until now."""
+        standing = self._gathering.standing
+        elapsed = self._clock.monotonic() - standing.began
+        return Ended(end, reason, limit, result, elapsed, standing, self._gathering.session)
+
+
+def _lost(result: Result) -> str:
+    if result.survivors:
+        return "its reaper was killed"
+    if result.proven:
+        return "its reaper was killed, and the tree with it"
+    return "its reaper and the warden were killed; no process of it was found, which does not prove that none is left"
+
+
+def _name_of(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} ({number})"
+    except ValueError:
+        return str(number)
+
+
+# What the store says about an attempt that it has ended itself, whoever noticed it first.
+#
+# A sweeper may end a lease before the attempt's own clock does, in this process or another; a supervisor that was
+# frozen finds all its leases gone. The receipt then says what the store says, not only that the lease is lost.
+
+_PATIENCE = 1.0
+"""Seconds for the store to answer: meanwhile the agent goes on."""
+
+
+async def as_the_store_has_it(lease: Lease, ended: Ended) -> Ended:
+    """The end of an attempt whose lease may be gone: by itself or not, it is told as the store has it."""
+    by_itself = ended.result is not None
+    if by_itself:
+        await _ask_if_in_doubt(lease)
+    if lease.over or (lease.lost is None and ended.end is not End.LEASE_LOST):
+        return ended
+    told = await ended_by(lease)
+    if told is None:
+        return ended
+    end, reason = told
+    if by_itself and ended.end is not End.LEASE_LOST:  # that one was being verified
+        ends = ended.end if ended.end is not End.DONE else end
+        return replace(ended, end=ends, reason=f"{ended.reason}; before that, {reason}")
+    return replace(ended, end=end, reason=reason, limit=lease.limit if end is End.TIMEOUT else ended.limit)
+
+
+def overtaken(ended: Ended, result: Result) -> Ended:
+    """An end that was decided, with how the tree then ended: it may have been quicker than we were."""
+    reason = ended.reason
+    if result.ending is Ending.EXITED:
+        reason = f"exit code {result.exit_code}; before that, {reason}"
+    return replace(ended, result=result, reason=reason)
+
+
+async def ended_by(lease: Lease) -> tuple[End, str] | None:
+    """How and why the store has ended a lease; None if it has not, or does not answer. Then the lease is lost."""
+    with contextlib.suppress(AllswellError, TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            past = await lease.past()
+        if past is not None:
+            end, reason = taken_away(past.outcome, past.detail, lease.limit)
+            if lease.lost is None:
+                lease.lost = LeaseLost(lease.task, lease.token, reason)
+            return end, reason
+    return None
+
+
+async def _ask_if_in_doubt(lease: Lease) -> None:
+    """Renew a lease that may have lapsed while nobody could: a loss then stands in it."""
+    if lease.remaining == 0 and lease.lost is None and not lease.over:
+        with contextlib.suppress(AllswellError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await lease.renew()

@@ -1,0 +1,601 @@
+"""The two streams of an attempt: a file for each, and a pump that hands on what passes and looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from allswell.domain.agents.cost import is_report
+from allswell.domain.agents.denied import Denied, denied_in
+from allswell.domain.agents.evidence import LONGEST as LINE_LONGEST
+from allswell.domain.agents.evidence import NewLines, Novelty, last_words, standing_text
+from allswell.domain.agents.output import LONGEST_FINAL_LINE, LONGEST_LINE, AgentLine, LogKind, entries, read_line
+from allswell.domain.ids import TaskId, is_file_name
+from allswell.domain.receipts.receipt import Receipt
+from allswell.runtime.attempt.launch import Echo
+from allswell.runtime.process import Result
+from allswell.runtime.process.apart.output import PIECE
+from allswell.runtime.process.command import DEFAULT_CAP
+from allswell.runtime.workspace.files import create, open_there, own_folder, remove_file
+
+# What an attempt prints, as it passes: handed on unchanged, and looked at on the way.
+#
+# A pump reads from the reaper's pipe, hands every piece on as it is, and looks for three things: lines of a protocol;
+# whether anything is said that was not said before; and, until a protocol is spoken, lines that are new. The last two
+# are only asked once between two looks at the processes, and of a few kilobytes, so that a gigabyte passes at nearly
+# the speed of a pipe and costs no memory.
+#
+# A pump has a thread of its own, or a place in a room with others (`OutputMultiplexer`). Who watches slowly slows the
+# command down; who stops watching ends it, as a pipe does.
+
+_PIECE = 262_144
+_SAMPLE = 4_096
+_SAMPLES = 16
+"""Pieces that are searched for news between two looks."""
+_LOOKED_AT = _SAMPLE * _SAMPLES
+"""Bytes that are searched for a new line between two looks: an answer that is streamed comes in very small pieces."""
+_EVERY = 0.1
+"""Seconds between two tellings of protocol lines: a stream of tokens is one sign, not a thousand."""
+
+StreamEcho = Callable[[bytes], None]
+"""Takes what passes, in the thread that reads; an `OSError` means that nobody watches any more."""
+
+
+class LineFinder:
+    """Finds the completed lines in what is printed, a piece at a time, and says which is new.
+
+    A line that is painted over before it is completed is none. One that grows beyond `LINE_LONGEST`, as an answer does
+    that is streamed, is taken for a line each time it has grown by so much.
+    """
+
+    def __init__(self) -> None:
+        self._known = NewLines()
+        self._rest = b""
+        self._lost = False
+        """Whether something was left out: what comes next may begin within a line."""
+
+    def first_new(self, piece: bytes, at: int) -> bytes | None:
+        """The first line completed by this piece that is new; all of them are remembered. `at` in milliseconds."""
+        *lines, rest = (self._rest + piece).split(b"\n")
+        if self._lost:
+            if not lines:
+                return None
+            del lines[0]
+            self._lost = False
+        if (painted := rest.rstrip(b"\r").rfind(b"\r")) >= 0:
+            rest = rest[painted + 1 :]
+        while len(rest) > LINE_LONGEST:
+            end = rest.rfind(b" ", 0, LINE_LONGEST) + 1 or LINE_LONGEST
+            lines.append(rest[:end])
+            rest = rest[end:]
+        self._rest = rest
+        new = [line for line in lines if self._known.is_new(line, at)]
+        return new[0] if new else None
+
+    def skip(self, piece: bytes) -> None:
+        """This is printed, too, and not looked at."""
+        self._rest, self._lost = b"", not piece.endswith(b"\n")
+
+
+class OutputReader:
+    """One stream of an attempt, from the reaper's pipe to whoever watches."""
+
+    def __init__(
+        self,
+        source: int,
+        echo: StreamEcho | None,
+        said: Callable[[AgentLine], None],
+        reported: Callable[[bytes], None] | None = None,
+        new_line: Callable[[str], None] | None = None,
+    ) -> None:
+        self.printed = 0
+        self.lines = 0
+        """Lines that were completed."""
+        self.printed_at = 0.0
+        """When something passed last."""
+        self.new = 0
+        """How often something new was found, at most once for each look."""
+        self.over = False
+        """Whether everything has passed, or nobody watches any more."""
+        self.source = source
+        self._echo = echo
+        self._said = said
+        self._reported = reported
+        """Takes every line that may say what something cost."""
+        self._new_line = new_line
+        """Takes a line that is new, at most one between two looks."""
+        self._finder = LineFinder()
+        self._to_look_at = _LOOKED_AT
+        """Bytes in which a new line is still searched for before the next look."""
+        self._end = b""
+        """The end of what has passed."""
+        self._speaks = False
+        """Whether a protocol has been heard: then that alone is judged."""
+        self._novelty = Novelty()
+        self._samples = _SAMPLES
+        self._rest = b""
+        self._skipping = False
+        self._last_line = b""
+        self._refused = False
+        """Whether the last line of a protocol tells of a provider that refuses: clients repeat such a line as it is."""
+        self._untold: AgentLine | None = None
+        """The last such line, where it came too soon after another one to be told."""
+        self._told_at = {True: 0.0, False: 0.0}
+
+    def start(self) -> threading.Thread:
+        """Read in a thread of its own, which whoever watches may block."""
+        thread = threading.Thread(target=self._run, name="allswell output", daemon=True)
+        thread.start()
+        return thread
+
+    def turn(self) -> int:
+        """Take what is there, which may block, and hand it on; how many bytes that was, 0 if there is no more."""
+        try:
+            piece = os.read(self.source, _PIECE)
+            if piece:
+                self._pass_on(piece)
+        except OSError:  # nobody watches any more; that the pipe is closed then tells the command so
+            return 0
+        return len(piece)
+
+    def close(self) -> None:
+        """Read no more; called once."""
+        os.close(self.source)
+        if self._untold is not None:
+            self._said(self._untold)
+        self.over = True
+
+    def asked(self) -> None:
+        """A look was taken: search for news again from here on, and tell of a refusal that came too soon to be told."""
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            self._said(untold)
+        self._samples = _SAMPLES
+        self._to_look_at = _LOOKED_AT
+
+    @property
+    def last_line(self) -> str:
+        """The last line that has anything in it, completed or not."""
+        lines = (standing_text(line).strip() for line in reversed(self._end.split(b"\n")))
+        return next((line for line in lines if line), "")
+
+    def _run(self) -> None:
+        try:
+            while self.turn():
+                pass
+        finally:
+            self.close()
+
+    def _pass_on(self, piece: bytes) -> None:
+        self.printed += len(piece)
+        self.printed_at = time.monotonic()
+        self.lines += piece.count(b"\n")
+        self._end = (self._end + piece[-_SAMPLE:])[-_SAMPLE:]
+        if self._echo is not None:
+            self._echo(piece)
+        self._look_for_news(piece)
+        self._look_for_lines(piece)
+        self._look_for_new_line(piece)
+
+    def _look_for_new_line(self, piece: bytes) -> None:
+        if self._new_line is None or self._speaks:
+            return
+        if self._to_look_at <= 0:
+            self._finder.skip(piece)
+            return
+        self._to_look_at -= len(piece)
+        line = self._finder.first_new(piece[:_SAMPLE], round(time.monotonic() * 1_000))
+        if len(piece) > _SAMPLE:
+            self._finder.skip(piece)
+        if line is not None:
+            self._to_look_at = 0
+            self._new_line(standing_text(line).strip())
+
+    def _look_for_news(self, piece: bytes) -> None:
+        if self._samples > 0:
+            self._samples -= 1
+            if self._novelty.is_new(piece[:_SAMPLE]):
+                self.new += 1
+                self._samples = 0
+
+    def _look_for_lines(self, piece: bytes) -> None:
+        if not self._rest and (self._skipping or not piece.startswith(b"{")) and b"\n{" not in piece:
+            # Nearly everything that is not a protocol ends here. A line may begin with the next piece.
+            self._skipping = not piece.endswith(b"\n")
+            return
+        *lines, rest = (self._rest + piece).split(b"\n")
+        if self._skipping:
+            if not lines:
+                return
+            lines = lines[1:]
+            self._skipping = False
+        for line in lines:
+            self._hear(line)
+        self._rest = rest if rest.startswith(b"{") and len(rest) <= LONGEST_LINE else b""
+        self._skipping = bool(rest) and not self._rest
+
+    def _hear(self, line: bytes) -> None:
+        if line == self._last_line and not self._refused:  # said again and again: a loop, not a step
+            return
+        if self._reported is not None and is_report(line):
+            self._reported(line)
+        said = read_line(line)
+        if said is None:
+            return
+        self._speaks = True
+        self._last_line = line
+        self._refused = said.refusal is not None
+        now = time.monotonic()
+        self._untold = said if self._refused else None if said.progress else self._untold
+        if now - self._told_at[said.progress] >= _EVERY:
+            self._told_at[said.progress] = now
+            self._untold = None
+            self._said(said)
+
+
+# A room for pumps: one thread reads any number of streams, for watchers who never block.
+#
+# It lets a little time pass between two rounds, so that what two hundred agents print, a few bytes at a time, wakes it
+# ten times a second and not four thousand times. Whoever prints much is not held up: after a round in which anybody had
+# much to say, the next one begins at once. The pipes hold what is printed meanwhile.
+
+_TOGETHER = 0.1
+"""Seconds between two rounds."""
+_MUCH = 32_768
+"""Bytes in one piece, from which on a stream is read again at once."""
+
+
+class OutputMultiplexer:
+    """Pumps that share a thread; it begins with the first of them, and ends with `close`."""
+
+    def __init__(self) -> None:
+        self._pumps: dict[int, OutputReader] = {}
+        self._poll: select.epoll | None = None
+        self._hurry = threading.Event()
+        self._closed = False
+
+    def take(self, pump: OutputReader) -> None:
+        """Read this one too."""
+        if self._poll is None:
+            self._poll = select.epoll()
+            threading.Thread(target=self._run, args=(self._poll,), name="allswell outputs", daemon=True).start()
+        self._pumps[pump.source] = pump
+        self._poll.register(pump.source, select.EPOLLIN)
+
+    def hurry(self) -> None:
+        """Somebody waits for the rest: let no time pass before the next round."""
+        self._hurry.set()
+
+    def close(self) -> None:
+        """End the thread; what it still reads is given up."""
+        self._closed = True
+        self.hurry()
+
+    def _run(self, poll: select.epoll) -> None:
+        while not self._closed:
+            much = False
+            # Bounded, so that it ends soon after the room is closed, with nobody to wake it.
+            for source, _ in poll.poll(1.0):
+                much |= self._turn(poll, self._pumps[source]) >= _MUCH
+            if not much:
+                self._hurry.wait(_TOGETHER)
+            self._hurry.clear()
+        for pump in self._pumps.values():
+            pump.close()
+        poll.close()
+
+    def _turn(self, poll: select.epoll, pump: OutputReader) -> int:
+        try:
+            taken = pump.turn()
+        except Exception:  # noqa: BLE001 - a bug in one watcher must not make all the others deaf
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+            taken = 0
+        if not taken:  # closed last: somebody else may have its number at once, and come in with it
+            poll.unregister(pump.source)
+            del self._pumps[pump.source]
+            pump.close()
+        return taken
+
+
+_NAMES = ("stdout", "stderr")
+_SOON, _LATER = 0.001, 0.05
+"""Seconds between two looks at whether everything has passed, at first and at most."""
+_SHOWN = 4_096
+"""Bytes of the output's end that are looked through for what to show."""
+_ROOM = 1 << 19
+"""Bytes in a pipe between the reaper and us: each turn of one of three processes costs time."""
+
+
+class Streams:
+    """Files, pipes and pumps; `close` gives everything back, however far things had got."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        echo: Echo | None,
+        said: Callable[[AgentLine], None],
+        room: OutputMultiplexer | None = None,
+        reported: Callable[[bytes], None] | None = None,
+        new_line: Callable[[str], None] | None = None,
+    ) -> None:
+        self.paths: list[Path | None] = []
+        self.warning: str | None = None
+        """Why the transcript has no name, if it has none: it is gone with the attempt then."""
+        self.files: list[int] = []
+        self.into: list[int] = []
+        """Where the reaper writes to, as well as into the files."""
+        self._pumps: list[OutputReader] = []
+        self._room = room
+        self._printed_to: int | None = None
+        """The file of the standard output, ours to read: whoever watches may be slow, and the last line counts."""
+        try:
+            for number, stream in enumerate(_NAMES, start=1):
+                self.files.append(self._open(folder, f"{name}.{stream}"))
+                if self._printed_to is None:
+                    self._printed_to = os.dup(self.files[0])
+                source, into = os.pipe2(os.O_CLOEXEC)
+                self.into.append(into)
+                with contextlib.suppress(OSError):  # a user's pipes may be used up: then it takes more turns
+                    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _ROOM)
+                to = None if echo is None else partial(echo, number)
+                self._pumps.append(OutputReader(source, to, said, reported, new_line))
+                self._pumps[-1].start() if room is None else room.take(self._pumps[-1])
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, folder: Path, name: str) -> int:
+        try:
+            with own_folder(folder, make=True) as inside:
+                opened = create(name, inside, flags=os.O_RDWR)
+        except OSError as error:
+            self.warning = f"what it prints cannot be kept in {folder}: {error.strerror}"
+            self.paths.append(None)
+            import tempfile
+
+            with tempfile.TemporaryFile() as nameless:
+                return os.dup(nameless.fileno())
+        self.paths.append(folder / name)
+        return opened
+
+    @property
+    def printed(self) -> int:
+        """Bytes that have passed."""
+        return sum(pump.printed for pump in self._pumps)
+
+    @property
+    def new(self) -> int:
+        """How often something passed that had not passed before."""
+        return sum(pump.new for pump in self._pumps)
+
+    @property
+    def lines(self) -> int:
+        """Lines that have passed."""
+        return sum(pump.lines for pump in self._pumps)
+
+    @property
+    def latest_line(self) -> str:
+        """What was printed last, on either stream."""
+        return max(self._pumps, key=lambda pump: pump.printed_at).last_line
+
+    def asked(self) -> None:
+        """A look was taken: search for news again from here on."""
+        for pump in self._pumps:
+            pump.asked()
+
+    def let_go(self) -> None:
+        """The reaper has the files and its ends of the pipes: with ours closed, the last of it ends the pumps."""
+        for opened in (*self.into, *self.files):
+            os.close(opened)
+        self.into, self.files = [], []
+
+    async def drained(self, given_up: Callable[[], bool]) -> None:
+        """Wait until all that was printed has been handed on, or until it is given up: somebody may not take it."""
+        self.let_go()
+        if self._room is not None:
+            self._room.hurry()
+        pause = _SOON
+        # Polled, not joined in a thread of the loop's: whoever ends the loop would wait for that thread for ever.
+        while not all(pump.over for pump in self._pumps) and not given_up():
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LATER)
+
+    async def heard_out(self, seconds: float) -> None:
+        """Wait at most so long for what was printed last: it may name the agent's session, for the receipt."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        await self.drained(lambda: loop.time() >= until)
+        await asyncio.sleep(0)  # what has been heard is noted on the loop
+
+    def kept(self, printed: Result | None) -> tuple[Path | None, Path | None]:
+        """The files by stream; None where nothing was printed."""
+        if printed is None:
+            return None, None
+        return (self.paths[0] if printed.stdout.bytes else None), (self.paths[1] if printed.stderr.bytes else None)
+
+    def last_line(self) -> bytes:
+        """The last line of the standard output that has anything in it; called when everything has been printed."""
+        end = self._end(LONGEST_FINAL_LINE).rstrip()
+        return end[end.rfind(b"\n") + 1 :]
+
+    def denied(self) -> Denied:
+        """The calls that the agent's program has refused so far, as its standard output tells it."""
+        return denied_in(self._end(LONGEST_FINAL_LINE))
+
+    def last_words(self) -> str:
+        """The end of the standard output, for people."""
+        return last_words(self._end(_SHOWN))
+
+    def _end(self, size: int) -> bytes:
+        if self._printed_to is None:
+            return b""
+        return os.pread(self._printed_to, size, max(os.fstat(self._printed_to).st_size - size, 0))
+
+    def close(self, *, keep: bool = True) -> None:
+        """Give everything back; without `keep`, the files are gone."""
+        self.let_go()
+        if self._printed_to is not None:
+            os.close(self._printed_to)
+            self._printed_to = None
+        for path in self.paths:
+            if path is not None and (not keep or _is_empty(path)):
+                with contextlib.suppress(OSError):
+                    remove_file(path)
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.lstat().st_size == 0
+    except OSError:
+        return False
+
+
+# What attempts have printed, found again: the files of each, and a reader that can follow one while it grows.
+#
+# Each stream of an attempt has a file of its own, bounded by the order's cap: of more than that, the beginning and the
+# end are kept (`warden.apart.output`). It is kept for as long as the folder beside the store is, and where `allswell
+# run`
+# has shown everything at a terminal, only if the attempt did not end well. A file may be planted, so it is opened as
+# one of ours (`own_files`), and no line is read that is longer than a line of a protocol can be.
+
+STREAMS = ("stdout", "stderr")
+GROWING_MOST = DEFAULT_CAP - PIECE
+"""Bytes up to which a file only grows; what stands behind them changes until the attempt has ended."""
+
+
+class LogPlace(msgspec.Struct, frozen=True):
+    """Where files of attempts lie, and what their names begin with."""
+
+    folder: Path
+    stem: str
+    """Up to the attempt's number: `t_x.`, or `step-` in the folder of a flow's run."""
+
+
+def log_files(places: Sequence[LogPlace]) -> dict[int, dict[str, Path]]:
+    """The files of each attempt, by its number and by stream."""
+    found: dict[int, dict[str, Path]] = {}
+    for place in places:
+        named = re.compile(re.escape(place.stem) + r"(\d{1,9})\.(stdout|stderr)")
+        try:
+            names = sorted(os.listdir(place.folder))  # noqa: PTH208 - names alone
+        except OSError:
+            continue
+        for name in names:
+            if (parts := named.fullmatch(name)) is not None:
+                found.setdefault(int(parts[1]), {})[parts[2]] = place.folder / name
+    return found
+
+
+def is_running(attempts: Path, task: TaskId, attempt: int) -> bool:
+    """Whether an attempt is noted as being in flight here."""
+    return is_file_name(task) and (attempts / f"{task}.{attempt}.json").is_file()
+
+
+class LogReader:
+    """Reads one file, line by line, as far as it has come; `close` gives it back."""
+
+    def __init__(self, path: Path, place: int = 0) -> None:
+        with own_folder(path.parent) as inside:
+            self._handle = open_there(path.name, inside)
+        self._offset = place
+        self._rest = b""
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._handle != -1:
+            os.close(self._handle)
+            self._handle = -1
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it has come to where the file does not only grow: the rest is read when the attempt has ended."""
+        return self._offset >= GROWING_MOST
+
+    @property
+    def place(self) -> int:
+        """How far it was read, in bytes: another reader goes on from there."""
+        return self._offset - len(self._rest)
+
+    def lines(self, *, over: bool, most: int | None = None) -> Iterator[bytes]:
+        """Lines that are new and whole; once it is `over`, whatever is left, too.
+
+        With `most`, no more is read once there were so many bytes; then what is left comes with the next call.
+        """
+        end = None if most is None else self._offset + most
+        while end is None or self._offset < end:
+            room = PIECE if over else min(PIECE, GROWING_MOST - self._offset)
+            piece = os.pread(self._handle, room, self._offset) if room > 0 else b""
+            if not piece:
+                break
+            self._offset += len(piece)
+            *whole, rest = (self._rest + piece).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                whole, rest = [*whole, rest], b""
+            self._rest = rest
+            yield from whole
+        else:
+            return
+        if over and self._rest:
+            last, self._rest = self._rest, b""
+            yield last
+
+
+# The last lines that an attempt printed, for whoever tells how it ended.
+#
+# Of a protocol's lines only what the agent says is repeated: the rest says nothing to a person, and can be long.
+
+_TAIL = 4_096
+_PROTOCOL_TAIL = 1 << 18
+"""Bytes of a protocol that are looked through."""
+
+
+def last_said(receipt: Receipt, most: int) -> list[str]:
+    """The last lines on the stream on which errors are told, if there are any there; else on standard output."""
+    for stream in (receipt.stderr, receipt.stdout):
+        lines = [] if stream is None else end_of(Path(stream.path))
+        if lines:
+            return lines[-most:]
+    return []
+
+
+def end_of(path: Path) -> list[str]:
+    """The last lines of a file of output, those of a protocol as what is said in them."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - _PROTOCOL_TAIL, 0))
+            end = file.read()
+    except OSError:
+        return []
+    lines = end.rstrip().split(b"\n")[1 if size > _PROTOCOL_TAIL else 0 :]
+    if lines and not _is_plain(lines[-1]):
+        said = [entry for line in lines for entry in entries(line) if entry.kind in (LogKind.MESSAGE, LogKind.TEXT)]
+        told = [entry for entry in said if entry.kind is LogKind.MESSAGE or not _is_record(entry.text)]
+        return "\n".join(entry.text for entry in told).split("\n") if told else []
+    return last_words(end[-_TAIL:]).splitlines()
+
+
+def _is_plain(line: bytes) -> bool:
+    """Whether a line is none of a protocol."""
+    return [entry.kind for entry in entries(line)] == [LogKind.TEXT] and not _is_record(line)
+
+
+def _is_record(line: bytes | str) -> bool:
+    """Whether a line is a JSON object: for a program, and not for people."""
+    try:
+        return isinstance(msgspec.json.decode(line), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False

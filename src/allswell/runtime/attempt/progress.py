@@ -1,0 +1,563 @@
+"""Gathering an attempt's evidence while it runs: what it says, what it prints, what its processes and its folder show.
+
+Looks are taken a few times within the idle limit, and not more often than they are cheap; those of several attempts
+together (`SharedSampler`). Before an attempt is called idle, one more is taken (`look_now`): no verdict is older than
+the moment it is given.
+
+While somebody else works in the same folder, it is not looked at: a file does not say who wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from allswell.domain.agents.cost import Expense, Meter
+from allswell.domain.agents.evidence import (
+    NOT_WORK,
+    PROGRESS,
+    Evidence,
+    EvidenceState,
+    ProcessSample,
+    Sign,
+    TreeSample,
+    at_work,
+    in_one_folder,
+)
+from allswell.domain.agents.output import AgentLine
+from allswell.domain.agents.refusal import PRINTS_PLAIN, ProviderRefusal, from_plain
+from allswell.runtime.attempt.launch import LaunchSpec
+from allswell.runtime.attempt.output import OutputMultiplexer, Streams
+from allswell.runtime.attempt.record import InFlightRecord, under_way
+from allswell.runtime.host import boot_id
+from allswell.runtime.process.apart.tree import read, state_of, states_below, threads_of
+from allswell.runtime.process.identity import pid_namespace
+from allswell.timing.clock import Clock
+
+# Who else works in the folder of an attempt: what changes there is no proof of progress then
+# (`domain.agents.evidence`).
+#
+# Those of this process are known by name, with the moment at which each came and went, so that one who came and went
+# between two looks is not missed. Those of other processes on the same store are found by their notes in flight. What
+# an attempt itself has put under watch (an agent that types `allswell run -- make`) is its own work, not a neighbour's.
+
+_STARTED_AT = 19
+"""Where the moment at which a process started stands in what the kernel tells of it."""
+
+
+@dataclass(frozen=True)
+class WorkPlace:
+    """Where one attempt works, and where it is noted."""
+
+    note: str
+    """The name of its note in flight."""
+    folder: str
+    notes: Path
+    """The folder of all the notes of its store."""
+
+
+class Neighbours:
+    """The attempts of one process, and how to find those of others."""
+
+    def __init__(self) -> None:
+        self._here: dict[str, WorkPlace] = {}
+        self._gone: list[tuple[float, WorkPlace]] = []
+
+    def come(self, place: WorkPlace) -> None:
+        """An attempt begins."""
+        self._here[place.note] = place
+
+    def leave(self, place: WorkPlace, now: float, forget: float) -> None:
+        """An attempt has ended; who left before `forget` was seen by everybody."""
+        self._here.pop(place.note, None)
+        self._gone = [one for one in self._gone if one[0] >= forget]
+        self._gone.append((now, place))
+
+    def of(self, place: WorkPlace, since: float) -> str | None:
+        """One of this process who works in the same folder now, or has since then."""
+        others = [*self._here.values(), *(gone for at, gone in self._gone if at >= since)]
+        return next(
+            (one.note for one in others if one.note != place.note and in_one_folder(one.folder, place.folder)), None
+        )
+
+    def elsewhere(self, notes: Path) -> dict[str, InFlightRecord]:
+        """Attempts of other processes that are under way; it reads files."""
+        return {name: flight for name, flight in under_way(notes, but=self._here) if _lives(flight)}
+
+
+def beside(place: WorkPlace, others: Mapping[str, InFlightRecord], tree: Container[int]) -> str | None:
+    """One of other processes who works in the same folder, and is not of this attempt's own tree."""
+    for name, flight in others.items():
+        reaper = 0 if flight.record is None else flight.record.reaper
+        if name != place.note and reaper not in tree and in_one_folder(flight.cwd, place.folder):
+            return name
+    return None
+
+
+def _lives(flight: InFlightRecord) -> bool:
+    record = flight.record
+    if record is None or record.boot_id != boot_id():
+        return False
+    if record.pid_namespace != pid_namespace():
+        return True  # in a container: its numbers say nothing here, and the note is taken away when it ends
+    state = state_of(record.reaper)
+    return state is not None and int(state[_STARTED_AT]) == record.reaper_start
+
+
+# Changes in the work: whether any file of a folder is not as it was at the last look.
+#
+# Names, sizes and times are compared, level by level and within bounds, so that what lies deep in a huge tree may be
+# missed and what lies near the top is not. Ignored files count too: a compiler writes little else. Of git's own files
+# only those that a commit or a checkout writes are looked at; what is ours never: neither the store, nor what this
+# process itself has open, such as the file that it prints to (`allswell run -- … > log`).
+#
+# The first look comes when the attempt has begun already. What was written before it is found by its time (`begin`).
+
+MOST = 50_000
+"""Files looked at."""
+_GIT = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD")
+_STAMPS = 5
+"""The clock that files are stamped with, which moves in steps of a few milliseconds: Linux calls it
+CLOCK_REALTIME_COARSE, and Python has no name for it. What is stamped with a later step was written later."""
+
+Print = tuple[int, int, int]
+"""A file at one moment: when it was changed, its size, and when anything about it was changed, which nobody can set."""
+Prints = Mapping[str, Print]
+"""The files of a folder at one moment, by name."""
+
+
+class WorkLook:
+    """One folder, compared with how it was at the last look."""
+
+    def __init__(self, folder: str | os.PathLike[str], most: int = MOST, ours: str | None = None) -> None:
+        self.folder = Path(folder)
+        self._most = most
+        self._ours = ours
+        """How the path of a store's files begins: what changes there is not the work of whoever is watched."""
+        self._before: Prints | None = None
+        self._began: int | None = None
+
+    @property
+    def about(self) -> tuple[Path, str | None]:
+        """The same for whoever looks at the same: they can share a look."""
+        return self.folder, self._ours
+
+    def begin(self) -> None:
+        """From this moment on changes count, and none before it: the next look is a first one."""
+        self._before = None
+        self._began = time.clock_gettime_ns(_STAMPS)
+
+    def changed(self, now: Prints) -> str | None:
+        """What has changed since the last look, by name; at the first look, since `begin`. None if nothing has."""
+        before, self._before = self._before, now
+        if before is now:
+            return None
+        if before is None:
+            began = self._began
+            return None if began is None else next((name for name, seen in now.items() if seen[2] > began), None)
+        for name, seen in now.items():
+            if before.get(name) != seen:
+                return name if name in before else f"{name} (new)"
+        gone = next((name for name in before if name not in now), None) if len(now) < self._most else None
+        return None if gone is None else f"{gone} (gone)"
+
+    def look(self) -> Prints:
+        """How the folder is now."""
+        found: dict[str, Print] = {}
+        open_here = _open_here()
+        for name in _GIT:
+            self._note(found, f".git/{name}")
+        folders = deque([""])
+        while folders and len(found) < self._most:
+            place = folders.popleft()
+            try:
+                with os.scandir(self.folder / place) as entries:
+                    for entry in entries:
+                        name = f"{place}{entry.name}"
+                        if entry.is_dir(follow_symlinks=False):
+                            if entry.name not in NOT_WORK:
+                                folders.append(f"{name}/")
+                        elif len(found) < self._most and not (self._ours and entry.path.startswith(self._ours)):
+                            seen = entry.stat(follow_symlinks=False)
+                            if (seen.st_dev, seen.st_ino) not in open_here:
+                                found[name] = (seen.st_mtime_ns, seen.st_size, seen.st_ctime_ns)
+            except OSError:
+                continue  # it is gone, or not ours to read: neither is progress
+        return found
+
+    def _note(self, found: dict[str, Print], name: str) -> None:
+        try:
+            seen = (self.folder / name).stat()
+        except OSError:
+            return
+        if stat.S_ISREG(seen.st_mode):
+            found[name] = (seen.st_mtime_ns, seen.st_size, seen.st_ctime_ns)
+
+
+def _open_here() -> set[tuple[int, int]]:
+    """The files that this process has open: our own output, where it goes to a file, our logs, our store."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - hundreds of numbers, no paths
+        try:
+            seen = os.fstat(int(name))
+        except OSError:
+            continue  # it has just been closed
+        if stat.S_ISREG(seen.st_mode):
+            found.add((seen.st_dev, seen.st_ino))
+    return found
+
+
+# A look at a process tree: what each of it has used so far, from /proc.
+
+_THREADS = 64
+"""Threads of one process that are asked how long they waited."""
+_TICK_MS = 1_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10
+
+
+def look_at(reaper: int) -> dict[tuple[int, int], ProcessSample]:
+    """Everybody below a reaper, by number and start time; the reaper stands for those it has buried."""
+    found: dict[tuple[int, int], ProcessSample] = {}
+    own = state_of(reaper)
+    if own is None:
+        return found
+    for pid, fields in {reaper: own, **states_below(reaper, quick=True)}.items():
+        user, system, ended_user, ended_system = (int(field) * _TICK_MS for field in fields[11:15])
+        used = 0 if pid == reaper else user + system + _waited(pid, int(fields[17]))
+        written = 0 if pid == reaper else _written(pid)
+        found[pid, int(fields[19])] = ProcessSample(used, ended_user + ended_system, written)
+    return found
+
+
+def _waited(pid: int, threads: int) -> int:
+    """Milliseconds that a process stood in line for a processor: on a busy machine wanting to work is work."""
+    lines = [read(f"/proc/{pid}/task/{thread}/schedstat").split() for thread in threads_of(pid, threads)[:_THREADS]]
+    return sum(int(fields[1]) for fields in lines if len(fields) > 1) // 1_000_000
+
+
+def _written(pid: int) -> int:
+    """Bytes that a process has written to anything; 0 where the kernel does not tell."""
+    for line in read(f"/proc/{pid}/io").split(b"\n"):
+        if line.startswith(b"wchar:"):
+            return int(line[6:])
+    return 0
+
+
+# What the attempts of one process share, so that two hundred of them cost little more than twenty.
+#
+# Evidence is gathered for all of them together: one thread hears what they print (`output.OutputMultiplexer`), one walk
+# through
+# /proc looks at every tree whose turn it is, and a folder in which several work is looked at once for all of them. Who
+# shares a folder with whom is known here, too (`Neighbours`).
+
+_ON_THE_SECOND = 2.0
+"""Seconds between two looks, from which on they are taken on the full second, together with those of others."""
+_KEPT = 60.0
+"""Seconds after which nobody wants a look any more."""
+
+_NOTES = 1.0
+"""Seconds for which it is believed who else is at work on this machine."""
+
+Tree = Mapping[tuple[int, int], ProcessSample]
+
+
+class FolderSeen(NamedTuple):
+    """A folder at one moment."""
+
+    prints: Prints
+    took: float
+    """Seconds that the look took: whoever looks often should mind it."""
+
+
+class SharedSampler:
+    """Looks for many; made on the loop that they live on."""
+
+    def __init__(self) -> None:
+        self.room = OutputMultiplexer()
+        self._loop = asyncio.get_running_loop()
+        self._wanted: list[tuple[int, asyncio.Future[Tree]]] = []
+        self._walking: asyncio.Task[None] | None = None
+        self._folders: dict[object, tuple[float, asyncio.Future[FolderSeen]]] = {}
+        """The last look at each folder, with the moment at which it began."""
+        self._neighbours = Neighbours()
+        self._notes: dict[object, tuple[float, asyncio.Future[dict[str, InFlightRecord]]]] = {}
+        """Who else was at work, by the folder of the notes, with the moment at which that was read."""
+
+    def close(self) -> None:
+        """Nobody is watched from here any more."""
+        self.room.close()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep for about so long, until a moment at which others look, too."""
+        now = self._loop.time()
+        await asyncio.sleep(seconds if seconds < _ON_THE_SECOND else math.floor(now + seconds) - now)
+
+    async def look_at(self, reaper: int) -> Tree:
+        """A process tree; all that are wanted at the same moment are read by one call of a thread."""
+        wanted: asyncio.Future[Tree] = self._loop.create_future()
+        self._wanted.append((reaper, wanted))
+        if self._walking is None or self._walking.done():
+            self._walking = self._loop.create_task(self._walk())
+        return await wanted
+
+    async def _walk(self) -> None:
+        while self._wanted:
+            turn, self._wanted = self._wanted, []
+            reading = self._loop.run_in_executor(None, _read_all, [reaper for reaper, _ in turn])
+            await asyncio.wait([reading])
+            for number, (_, wanted) in enumerate(turn):
+                if wanted.done():
+                    continue  # its attempt has ended meanwhile
+                error = reading.exception()
+                if error is None:
+                    wanted.set_result(reading.result()[number])
+                else:
+                    wanted.set_exception(error)
+
+    async def look_at_work(self, look: WorkLook, *, since: float) -> FolderSeen:
+        """A folder as it was at some moment after `since`, on the loop's clock."""
+        began, seen = self._folders.get(look.about, (-math.inf, None))
+        if seen is None or began < since:
+            began = self._loop.time()
+            self._folders = {about: kept for about, kept in self._folders.items() if kept[0] > began - _KEPT}
+            seen = self._loop.run_in_executor(None, _timed, look)
+            self._folders[look.about] = (began, seen)
+        return await asyncio.shield(seen)  # others may wait for the same
+
+    def come(self, place: WorkPlace) -> None:
+        """An attempt begins."""
+        self._neighbours.come(place)
+
+    def leave(self, place: WorkPlace) -> None:
+        """An attempt has ended."""
+        now = self._loop.time()
+        self._neighbours.leave(place, now, forget=now - _KEPT)
+
+    async def neighbour(self, place: WorkPlace, tree: Tree, *, since: float) -> str | None:
+        """Who works in the same folder as an attempt, or has since then, if anybody."""
+        here = self._neighbours.of(place, since)
+        if here is not None:
+            return here
+        began, notes = self._notes.get(place.notes, (-math.inf, None))
+        if notes is None or self._loop.time() - began > _NOTES:
+            notes = self._loop.run_in_executor(None, self._neighbours.elsewhere, place.notes)
+            self._notes[place.notes] = (self._loop.time(), notes)
+        return beside(place, await asyncio.shield(notes), [pid for pid, _ in tree])
+
+
+def _read_all(reapers: list[int]) -> list[Tree]:
+    return [look_at(reaper) for reaper in reapers]
+
+
+def _timed(look: WorkLook) -> FolderSeen:
+    began = time.monotonic()
+    return FolderSeen(look.look(), time.monotonic() - began)
+
+
+_QUOTED = 120
+"""Characters of a line that are repeated."""
+_SELDOM = 5.0
+"""Seconds between two looks at the processes, at most."""
+_OFTEN = 0.1
+_WORK_SELDOM = 10.0
+_WORK_SHARE = 50
+"""A look at the folder may take this fraction of the time between two of them."""
+_FIRST = 1.0
+"""Seconds by which the first look at the folder may be older than the attempt, if somebody else has taken one."""
+
+
+class ProgressMonitor:
+    """What one attempt has shown so far."""
+
+    def __init__(
+        self,
+        order: LaunchSpec,
+        place: WorkPlace | None,
+        clock: Clock,
+        tell: Callable[[Evidence], None],
+        tower: SharedSampler,
+    ) -> None:
+        self.standing = EvidenceState(clock.monotonic())
+        self.session: tuple[str, str] | None = None
+        """The agent's own session, where its protocol names it: dialect and id."""
+        self.meter = Meter()
+        """What it has said of its cost."""
+        self.on_cost: Callable[[], None] | None = None
+        """Called when it has said more of it."""
+        self.on_tree: Callable[[Iterable[tuple[int, int]]], None] | None = None
+        """Called with who is in the tree, by number and start time, after each look at it."""
+        self.neighbour: str | None = None
+        """Who works in the same folder, as of the last look: then files are no evidence."""
+        self.streams: Streams | None = None
+        """What it prints, once there is anything to print to."""
+        self._before_progress = (0, 0)
+        """Lines and bytes that had been printed at the last proof of progress."""
+        self._speaks = False
+        """Whether it has spoken a protocol: then new lines are no evidence."""
+        self._tells_in_plain_text = PurePath(order.argv[0]).name in PRINTS_PLAIN
+        """Whether such a client tells only in plain text that its provider refuses it."""
+        self._order = order
+        self._clock = clock
+        self._tell = tell
+        self._tower = tower
+        self._loop = asyncio.get_running_loop()
+        self._place = place
+        self._work = None if place is None else WorkLook(place.folder, ours=order.store)
+        self._work_seen = 0.0
+        """When the folder was looked at last, on the loop's clock."""
+        self._before: TreeSample | None = None
+        idle = order.limits.idle
+        self._every = _SELDOM if idle is None else min(max(idle / 8_000, _OFTEN), _SELDOM)
+        self._work_every = _WORK_SELDOM if idle is None else min(max(idle / 4_000, _OFTEN), _WORK_SELDOM)
+        self._looking = asyncio.Lock()
+
+    def heard(self, sign: Sign, what: str) -> None:
+        """Note something; on the loop."""
+        seen = Evidence(sign, self._clock.monotonic(), what[:500])
+        self.standing = self.standing.heard(seen)
+        if sign in PROGRESS and self.streams is not None:
+            self._before_progress = self.streams.lines, self.streams.printed
+        self._tell(seen)
+
+    @property
+    def printed_since(self) -> str:
+        """What it has printed since its last proof of progress, in words: how many lines, and the last of them."""
+        streams = self.streams
+        if streams is None or not streams.printed:
+            return "it has printed nothing"
+        lines, printed, last = streams.lines, streams.printed, streams.latest_line
+        quote = f" “{last if len(last) <= _QUOTED else last[: _QUOTED - 1] + '…'}”" if last else ""
+        lines_before, printed_before = self._before_progress
+        if printed == printed_before:
+            return f"it has printed nothing since{quote}"
+        count = lines - lines_before
+        if not count:
+            return f"it has printed part of a line since:{quote}"
+        return f"it has printed {count:,} line{'' if count == 1 else 's'} since, the last{quote}"
+
+    def note(self, seen: Evidence) -> None:
+        """Note evidence that somebody else has gathered."""
+        self.standing = self.standing.heard(seen)
+
+    def said(self, said: AgentLine) -> None:
+        """A line of a protocol has passed; in a pump's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
+            self._loop.call_soon_threadsafe(self._hear_line, said)
+
+    def new_line(self, text: str) -> None:
+        """It has printed a line that is new; in a pump's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
+            self._loop.call_soon_threadsafe(self._hear_new_line, text)
+
+    def _hear_new_line(self, text: str) -> None:
+        if self._speaks:
+            return
+        refusal = from_plain(text.encode()) if self._tells_in_plain_text else None
+        if refusal is not None:
+            self.refused(refusal)
+        else:
+            self.heard(Sign.LINE, f"“{text[:_QUOTED]}”")
+
+    def _hear_line(self, said: AgentLine) -> None:
+        self._speaks = True
+        if said.session is not None:
+            self.session = (said.dialect, said.session)
+        if said.refusal is not None:
+            self.refused(said.refusal)
+        if said.progress:
+            self.heard(Sign.PROTOCOL, f"{said.dialect}: {said.what}")
+
+    def refused(self, refusal: ProviderRefusal) -> None:
+        """The provider has refused, and the client tries again by itself; on the loop."""
+        self.standing = self.standing.refused(refusal, self._clock.monotonic())
+
+    def reported(self, line: bytes) -> None:
+        """A line has passed that may say what it cost; in a pump's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
+            self._loop.call_soon_threadsafe(self._hear_cost, line)
+
+    def spent(self, more: Expense) -> None:
+        """It has said outright what it cost."""
+        self.meter.add(more)
+        if self.on_cost is not None:
+            self.on_cost()
+
+    def _hear_cost(self, line: bytes) -> None:
+        if self.meter.hear(line) and self.on_cost is not None:
+            self.on_cost()
+
+    def begin(self) -> None:
+        """The command is about to start: what changes from now on counts."""
+        if self._work is not None and self._place is not None:
+            self._tower.come(self._place)
+            self._work_seen = self._loop.time()
+            self._work.begin()
+
+    def end(self) -> None:
+        """It is over."""
+        if self._place is not None:
+            self._tower.leave(self._place)
+
+    async def watch(self, reaper: int, streams: Streams) -> None:
+        """Look now and then, for as long as the attempt runs."""
+        due_work, may_be_old = 0.0, min(self._work_every / 10, _FIRST)
+        while True:
+            now = self._loop.time()
+            took = await self._look(reaper, streams, work_since=now - may_be_old if now >= due_work else None)
+            if took is not None:
+                due_work = now + max(self._work_every, took * _WORK_SHARE)
+                may_be_old = self._work_every / 2
+            await self._tower.pause(self._every)
+
+    async def look_now(self, reaper: int, streams: Streams) -> None:
+        """One more look at everything, before a verdict."""
+        await self._look(reaper, streams, work_since=self._loop.time())
+
+    async def _look(self, reaper: int, streams: Streams, *, work_since: float | None) -> float | None:
+        """Look at the processes, and at the folder if wanted; the seconds that a look at the folder took."""
+        async with self._looking:
+            processes = await self._tower.look_at(reaper)
+            if self.on_tree is not None:
+                self.on_tree(processes)
+            now = TreeSample(self._clock.monotonic(), processes, streams.printed, streams.new)
+            streams.asked()
+            before, self._before = self._before, now
+            if before is not None:
+                if now.printed > before.printed:
+                    news = "" if now.new > before.new else ", nothing of it new"
+                    self.heard(Sign.OUTPUT, f"{now.printed - before.printed} bytes{news}")
+                working = at_work(before, now, self._order.limits.busy)
+                if working is not None:
+                    self.heard(Sign.PROCESS, working)
+            return None if work_since is None else await self._look_at_work(work_since)
+
+    async def last_look(self) -> None:
+        """A look at the folder alone, when everybody has been stopped: what was written last was progress, too."""
+        async with self._looking:
+            await self._look_at_work(self._loop.time())
+
+    async def _look_at_work(self, no_older: float) -> float | None:
+        """Look at the folder, if it tells anything; the seconds that it took."""
+        if self._work is None or self._place is None or self._before is None:
+            return None
+        since, self._work_seen = self._work_seen, self._loop.time()
+        left, self.neighbour = (
+            self.neighbour,
+            await self._tower.neighbour(self._place, self._before.processes, since=since),
+        )
+        if left is not None or self.neighbour is not None:  # one who has left may have written until then
+            self._work.begin()
+            return 0.0
+        seen = await self._tower.look_at_work(self._work, since=no_older)
+        changed = self._work.changed(seen.prints)
+        if changed is not None:
+            self.heard(Sign.WORK, f"{changed} changed" if not changed.endswith(")") else changed)
+        return seen.took

@@ -1,0 +1,631 @@
+"""The life of one attempt, from its order to its outcome.
+
+    prepare    transcript, socket, and the note that lets a later supervisor settle it
+    start      the command, under a reaper of its own
+    watch      until it ends, a limit is reached, somebody orders a stop, or the lease is lost
+    cut        only where it has not ended by itself: freeze, snapshot, partial receipt, TERM, grace, KILL
+    verify     where its task wants that, and it ended well: the command that must pass (verification.py)
+    settle     snapshot again if anything changed, final receipt; the note goes, or to whoever reports the outcome
+
+At a limit everybody in the tree is stopped first: nothing changes while the work is kept, and a tree that ignores
+SIGTERM has lost nothing by the time it is killed. The receipt exists before the first signal that could end anything.
+
+The life is a task of its own. Cancelling the caller of `run` orders a stop, as `stop` does, and is passed on when the
+tree is gone and the receipt written (`outcome` has it then); nothing is left half done by being cancelled twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from allswell.domain.agents.cost import usd
+from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
+from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
+from allswell.domain.agents.refusal import ProviderRefusal
+from allswell.domain.agents.status import Survivor, named
+from allswell.domain.ids import Millis, TaskId, file_name
+from allswell.domain.lease.model import stop_margin, stop_reserve
+from allswell.domain.receipts.receipt import End
+from allswell.domain.rules.event import (
+    AGENT_NAME,
+    ATTEMPT,
+    COST,
+    EXIT_CODE,
+    INVOKE_AGENT,
+    OPERATION,
+    OUTCOME,
+    RUN,
+    TASK,
+    TASK_NAME,
+    TOKENS_IN,
+    TOKENS_OUT,
+)
+from allswell.domain.task.model import raised
+from allswell.domain.values import hide
+from allswell.engine.lease import Lease
+from allswell.engine.wakeup import Signal, either
+from allswell.errors import AllswellError
+from allswell.runtime.attempt.control import (
+    CheckinForwarder,
+    ControlHandler,
+    ControlSocket,
+    CostReporter,
+    More,
+    PeerCheck,
+    QuotaTracker,
+)
+from allswell.runtime.attempt.launch import AllowedPlugin, AttemptOutcome, LaunchSpec, ToldAttempt, about, why_not
+from allswell.runtime.attempt.limits import LimitChecker, as_the_store_has_it, overtaken
+from allswell.runtime.attempt.orphans import check_folder, note_survivors
+from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.attempt.output import Streams
+from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, WorkPlace
+from allswell.runtime.attempt.record import AttemptRecorder, Ended, FlightFile, InFlightRecord, take_off, work_folder
+from allswell.runtime.attempt.verification import Verifying
+from allswell.runtime.process import KEEPER, Ending, Handle, Result, WardenCommand, begin, working_in
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.workspace.git import find_top, head_of, place_of
+from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.tracing import traced
+
+# An attempt as a span: whose it is, and how it ended.
+
+
+async def traced_life(lease: Lease, life: Coroutine[object, object, AttemptOutcome]) -> AttemptOutcome:
+    """An attempt to its end, within its span; what it starts goes on with its trace."""
+    about = {
+        OPERATION: INVOKE_AGENT,
+        AGENT_NAME: lease.agent,
+        TASK: lease.task,
+        TASK_NAME: lease.name,
+        RUN: lease.run,
+        ATTEMPT: lease.attempt,
+    }
+    with traced(INVOKE_AGENT, about, title=lease.agent) as seen:
+        outcome = await life
+        seen.note({OUTCOME: outcome.end.value, EXIT_CODE: outcome.exit_code})
+        spent = outcome.expense
+        if spent is not None:
+            seen.note({COST: usd(spent.cost), TOKENS_IN: spent.given, TOKENS_OUT: spent.written})
+        if outcome.end is not End.DONE:
+            seen.failed(outcome.reason)
+        return outcome
+
+
+T = TypeVar("T")
+_STANDING_STILL = 2.0
+"""Seconds in which a tree must have stopped; else it is kept while it moves."""
+_TAKEN = 0.5
+"""Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
+_LIMITS = (End.TIMEOUT, End.IDLE, End.LEASE_LOST)
+_NAMED = 5
+"""Background processes that are named."""
+_BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
+
+
+class AttemptRunner:
+    """One attempt at a task by the holder of a lease; `run` is called once."""
+
+    remark = ""
+    """That its reaper was stopped, once it was."""
+    on_remark: Callable[[str], None] | None = None
+    """Called with that."""
+
+    def __init__(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
+        self,
+        order: LaunchSpec,
+        lease: Lease,
+        home: StateDir,
+        *,
+        on_evidence: Callable[[Evidence], None] | None = None,
+        orders: More | None = None,
+        note: FlightFile | None = None,
+        clock: Clock | None = None,
+        tower: SharedSampler | None = None,
+        report: OutcomeReport | None = None,
+    ) -> None:
+        idle = raised(order.limits.idle, lease.idle_override)
+        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
+        self.lease = lease
+        if lease.length is not None:
+            lease.reserve = stop_reserve(lease.length, order.limits.grace)
+        self.outcome: AttemptOutcome | None = None
+        """How it ended, once it has."""
+        self.before_start: Callable[[], None] | None = None
+        """Called when all is prepared, and the command is about to be started."""
+        self.on_start: Callable[[], None] | None = None
+        """Called when the command runs."""
+        self.stands = False
+        """Whether it is stopped by a person: then no limit is judged."""
+        self.on_left: Callable[[tuple[Survivor, ...]], None] | None = None
+        """Called with those whom the command left running when it ended by itself, before they are told to end."""
+        self.keeping: AttemptRecorder | None = None
+        """Keeps what it leaves behind, once it is prepared."""
+        self._home = home
+        self._clock = clock or SystemClock()
+        self._on_evidence = on_evidence
+        self._room = None if tower is None else tower.room
+        """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
+        name = f"{file_name(lease.task)}.{lease.attempt}"
+        place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
+        self._gathering = ProgressMonitor(order, place, self._clock, self._heard, tower or SharedSampler())
+        spends = QuotaTracker(order.quota, self._clock)
+        seen = self._gathering
+        self._report = report
+        """Takes the note over when the attempt has ended; None: the note goes then."""
+        self._holder = ControlHandler(
+            lease,
+            spends,
+            more=orders,
+            heard=lambda what: seen.heard(Sign.CHECKIN, what),
+            waits=lambda what: seen.heard(Sign.PROTOCOL, what),
+            spent=seen.spent,
+            denied=self._denied,
+            report=report,
+        )
+        self._holder.handover = order.handover
+        self._told = ToldAttempt(order, home.folder / "briefs" / f"{name}.handover")
+        self._admission = PeerCheck(outsiders=order.outsiders)
+        self._desk = ControlSocket(self._holder.hear, self._admission)
+        self._streams: Streams | None = None
+        self._handle: Handle | None = None
+        self._file = note
+        """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
+        self._plugin: AllowedPlugin | None = None
+        """Allows the one call that a human has allowed for this attempt."""
+        self._stopped = False
+        self.verifying = Verifying(order, lease, lambda what: self._gathering.heard(Sign.PROTOCOL, what))
+        """Verifies its work, where its task wants that."""
+        self._news = Signal()
+        """Something happened that the judge should know of."""
+        self._grace = order.limits.grace
+        self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
+        self._paying = CostReporter(lease, self._gathering.meter, lambda why: self.stop(why, End.COSTLY))
+        self._gathering.on_cost = self._paying.hear
+        self._judge = LimitChecker(order.limits, lease, self._holder, self._gathering, self._clock)
+
+    # --- from outside -------------------------------------------------------------------------------------------------
+
+    @property
+    def standing(self) -> EvidenceState:
+        """What it has shown so far."""
+        return self._gathering.standing
+
+    @property
+    def remaining(self) -> int | None:
+        """How long it is to the hard limit, in milliseconds; None: there is none."""
+        return self._judge.remaining
+
+    @property
+    def printed_since(self) -> str:
+        """What it has printed since its last proof of progress, in words."""
+        return self._gathering.printed_since
+
+    @property
+    def requests(self) -> tuple[TaskId, ...]:
+        """Its requests to other agents that have not come back."""
+        return tuple(self._holder.requests)
+
+    @property
+    def handle(self) -> Handle | None:
+        """Its process tree, once it has started."""
+        return self._handle if self._handle is not None and self._handle.has_started else None
+
+    def judge_again(self) -> None:
+        """Something has changed by which it is judged."""
+        self._news.fire()
+
+    def note(self, seen: Evidence) -> None:
+        """Add evidence that the caller has gathered elsewhere."""
+        self._gathering.note(seen)
+
+    def refused(self, refusal: ProviderRefusal) -> None:
+        """The caller has heard that the provider refuses, and that the agent's client tries again by itself."""
+        self._gathering.refused(refusal)
+
+    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
+        """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
+        if grace is not None:
+            self._grace = min(self._grace, grace)
+        if not self._stopped:
+            self._judge.order = (end, reason)
+            self._stopped = True
+            self._news.fire()
+            self.verifying.stop(reason)
+        elif grace is not None and self._handle is not None and self._holder.stop is not None:
+            self._handle.stop(self._grace)
+
+    def interrupted(self) -> None:
+        """Ctrl-C was typed at the command's own terminal, which has sent it SIGINT: what it does then is its affair."""
+        self._judge.interrupted_at = self._clock.monotonic()
+
+    async def run(self) -> AttemptOutcome:
+        """From the order to the outcome; a cancel is passed on once it is over."""
+        life = asyncio.ensure_future(traced_life(self.lease, self._life()))
+        cancel: asyncio.CancelledError | None = None
+        while not life.done():
+            try:
+                await asyncio.shield(life)
+            except asyncio.CancelledError as error:
+                cancel = error
+                self.stop("its caller was cancelled")
+        self.outcome = life.result()
+        if cancel is not None:
+            raise cancel
+        return self.outcome
+
+    # --- the pipeline -------------------------------------------------------------------------------------------------
+
+    async def _life(self) -> AttemptOutcome:
+        keeping = await self._prepare()
+        try:
+            try:
+                with await self._begin(keeping) as handle:
+                    ended = await self._watch(handle, keeping)
+                    if ended.result is None:
+                        ended = await self._cut(handle, keeping, ended)
+            except AllswellError as error:
+                if self.handle is not None:
+                    raise
+                return await self._not_started(keeping, error)
+            ended = await self.verifying.verified(ended, self.remaining, said=self._holder.brought)
+            return await self._settle(keeping, ended)
+        finally:
+            await self._put_away(keeping)
+
+    async def _prepare(self) -> AttemptRecorder:
+        order, lease = self.order, self.lease
+        name = f"{file_name(lease.task)}.{lease.attempt}"
+        heard = self._gathering
+        self._streams = Streams(
+            self._home.transcripts, name, order.echo, heard.said, self._room, heard.reported, heard.new_line
+        )
+        heard.streams = self._streams
+        stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
+        folder = work_folder(order.folder)
+        top = None if folder is None else find_top(folder)
+        flight = InFlightRecord(
+            task=lease.task,
+            name=lease.name,
+            attempt=lease.attempt,
+            token=lease.token,
+            agent=lease.agent,
+            run=lease.run,
+            argv=order.argv,
+            cwd=order.cwd,
+            folder=None if folder is None else str(folder),
+            head=None if top is None else head_of(top),
+            began_at=Millis(self._clock.wall()),
+            grace=order.limits.grace,
+            stdout=stdout,
+            stderr=stderr,
+            socket=str(self._desk.folder),
+            store=hide(lease.store),
+            resume=order.resume,
+        )
+        keeping = self.keeping = AttemptRecorder(flight, self._home, order.snapshot, self._clock)
+        if self._streams.warning is not None:
+            keeping.warn("transcript", self._streams.warning)
+        self._note(keeping)
+        self._allow(keeping)
+        if (trouble := await _in_thread(self._told.write)) is not None:
+            keeping.warn("handover", trouble)
+        await _in_thread(keeping.note_beginning)
+        try:
+            await self._desk.open()
+        except OSError as error:
+            keeping.warn("socket", f"the agent has no socket to check in at: {error.strerror or error}")
+        return keeping
+
+    def _allow(self, keeping: AttemptRecorder) -> None:
+        """Prepare what a human has allowed for this attempt."""
+        call = self.lease.allowed
+        if call is None:
+            return
+        trouble = why_not(self.order.argv)
+        try:
+            self._plugin = None if trouble else AllowedPlugin(call)
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        if trouble:
+            keeping.warn("allowed", f"the call of {call.tool} that a human has allowed is not allowed: {trouble}")
+
+    async def _begin(self, keeping: AttemptRecorder) -> Handle:
+        """Have the command started; that it runs is waited for by `_watch`, for a start can hang, too."""
+        order, streams = self.order, self._streams
+        flight = keeping.flight
+        await _in_thread(lambda: check_folder(self._home, flight.folder or flight.cwd))
+        assert streams is not None  # noqa: S101 - `_prepare` made them
+        if not KEEPER.running:
+            await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
+        command = WardenCommand(
+            argv=order.argv if self._plugin is None else self._plugin.added_to(order.argv),
+            path=order.path,
+            cwd=order.cwd,
+            env={
+                **order.env,
+                **about(self.lease, self.remaining, self._desk.path, self._admission.secret),
+                **self._told.variables,
+            },
+            stdout=streams.files[0],
+            stderr=streams.files[1],
+            stdin=self._told.stdin(),
+            terminal=order.terminal,
+            follows=order.follows,
+            live=(streams.into[0], streams.into[1]),
+            cap=order.cap,
+            keep_children=order.keep_children,
+            grace_ms=order.limits.grace,
+        )
+        self._gathering.begin()
+        if self.before_start is not None:
+            self.before_start()
+        handle = self._handle = begin(command)
+        handle.on_left = self.on_left
+        handle.on_wake = partial(self._reaper_woke, keeping)
+        self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
+        return handle
+
+    def _reaper_woke(self, keeping: AttemptRecorder, reaper: int) -> None:
+        """Somebody has stopped the reaper, which would have kept the command from being ended."""
+        self.remark = f"its reaper (process {reaper}) was stopped, and was continued at once; its limits hold"
+        keeping.warn("reaper", self.remark)
+        if self.on_remark is not None:
+            self.on_remark(self.remark)
+
+    async def _result(self, handle: Handle, keeping: AttemptRecorder) -> Result:
+        """The end of the tree, which is looked at while it runs; raises what stood in the way of its start."""
+        await handle.started()
+        streams = self._streams
+        assert streams is not None  # noqa: S101 - `_prepare` made them
+        self._admission.begin(handle.record)
+        self._note(keeping, handle)
+        streams.let_go()
+        if self.on_start is not None:
+            self.on_start()
+        self._gathering.on_tree = handle.remember
+        looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
+        try:
+            return await handle.ended()
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    def _note(self, keeping: AttemptRecorder, handle: Handle | None = None) -> None:
+        if handle is not None:
+            keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
+        try:
+            flight, report = keeping.flight, self._report
+            if report is not None and report.commands:
+                flight = msgspec.structs.replace(flight, report=report.commands)
+            if self._file is None:
+                self._file = take_off(self._home.attempts, flight)
+            else:
+                self._file.write(flight)
+        except OSError as error:
+            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        if self._report is not None:
+            self._report.attach(keeping.flight, self._file)
+
+    async def _not_started(self, keeping: AttemptRecorder, error: AllswellError) -> AttemptOutcome:
+        ended = self._judge.so(End.NOT_STARTED, str(error))
+        receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
+        return AttemptOutcome(
+            ended.end,
+            ended.reason,
+            receipt=receipt,
+            receipt_path=keeping.path,
+            error=error,
+            warnings=keeping.warnings,
+        )
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    async def _watch(self, handle: Handle, keeping: AttemptRecorder) -> Ended:
+        streams = self._streams
+        assert streams is not None  # noqa: S101 - `_prepare` made them
+        ending = asyncio.ensure_future(self._result(handle, keeping))
+        ending.add_done_callback(lambda _: self._news.fire())
+        asking = asyncio.ensure_future(self._holder.watch_requests(lambda why: self.stop(why, End.RELEASED)))
+        beside: list[asyncio.Future[Any]] = [ending, asking]
+        if self._room is None:  # a supervisor looks at all of its leases together
+            beside.append(asyncio.ensure_future(self.lease.follow()))
+        self.lease.on_end = self._news.fire
+        self._teller.begin()
+        try:
+            while True:
+                news = self._news.listen()
+                if ending.done():
+                    result = ending.result()
+                    await streams.heard_out(_TAKEN)
+                    ended = self._judge.by_itself(result, streams.last_line(), self._denied())
+                    ended = self._with_place(ended)
+                    return await as_the_store_has_it(self.lease, ended)
+                verdict = self._judge.verdict()
+                if verdict is not None and verdict.end is End.IDLE and handle.has_started:
+                    await self._gathering.look_now(handle.record.reaper, streams)
+                    verdict = self._judge.verdict()
+                if verdict is not None and self.stands and verdict.end in _LIMITS:
+                    verdict = None
+                if verdict is not None and not await self._goes_on(verdict):
+                    return verdict if self._is_cut_off(verdict) else await as_the_store_has_it(self.lease, verdict)
+                await either(news, self._judge.pause())
+        finally:
+            self._teller.end()
+            self.lease.on_end = None
+            for waiting in beside:
+                waiting.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    async def _goes_on(self, verdict: Ended) -> bool:
+        """Whether the store says otherwise: its limit has moved, or its lease is renewed in the last moment."""
+        if verdict.end is End.TIMEOUT:
+            return await self.lease.confirm()
+        return self._is_cut_off(verdict) and await self.lease.renew_in_time()
+
+    def _is_cut_off(self, verdict: Ended) -> bool:
+        """Whether it is ended because the store does not answer, and not because the store has said so."""
+        lease, ordered = self.lease, self._judge.order is not None
+        return verdict.end is End.LEASE_LOST and not ordered and lease.lost is None and not lease.over
+
+    def _denied(self) -> Denied:
+        """The calls that its program has refused so far."""
+        denied = NOTHING_DENIED if self._streams is None else self._streams.denied()
+        return self._placed(denied) if denied.count else denied
+
+    def _placed(self, denied: Denied) -> Denied:
+        """Refused calls with what a human should know who decides about them."""
+        folder = work_folder(self.order.folder) or Path(self.order.cwd)
+        return msgspec.structs.replace(denied, no_allow=why_not(self.order.argv), work=place_of(folder))
+
+    def _with_place(self, ended: Ended) -> Ended:
+        failure = ended.failure
+        if failure is None or failure.denied is None or failure.denied.work:
+            return ended
+        placed = msgspec.structs.replace(failure, denied=self._placed(failure.denied))
+        return msgspec.structs.replace(ended, failure=placed)
+
+    def _heard(self, seen: Evidence) -> None:
+        if self._on_evidence is not None:
+            self._on_evidence(seen)
+        if seen.sign is Sign.PROTOCOL:
+            self._teller.soon()
+        elif seen.sign is Sign.CHECKIN:  # it may have been its last word
+            self._news.fire()
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    async def _cut(self, handle: Handle, keeping: AttemptRecorder, ended: Ended) -> Ended:
+        """End the tree for real; unless its last word was said, its work is kept first."""
+        if ended.end is not End.DONE:
+            cut_off = self._is_cut_off(ended)
+            seconds = stop_margin(self.lease.length or 0) / 4_000 if cut_off else _STANDING_STILL
+            handle.freeze()
+            stands_still = await _within(seconds, handle.stood_still())
+            if not stands_still:  # the reaper was stopped, or the machine hangs
+                await _in_thread(handle.hold_still)
+                stands_still = await _within(seconds / 2, handle.stood_still())
+            # A tree that moves on has no time for that where the store is about to give its work away: it is kept last.
+            if handle.result is None and (stands_still or not cut_off):
+                await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
+                if ended.end is not End.IDLE:  # that was said after a last look already
+                    await self._gathering.last_look()
+                    ended = msgspec.structs.replace(ended, standing=self.standing)
+                await _in_thread(lambda: keeping.keep_work(ended.reason))
+                await _in_thread(lambda: keeping.write(ended, partial=True))
+        self._holder.stop = ended.reason
+        grace = self._grace
+        if ended.end is End.LEASE_LOST:  # at its end the work is given away: nothing of it may run then
+            grace = min(grace, max(self.lease.remaining - stop_margin(self.lease.length or 0) // 4, 0))
+        result = await handle.end(grace)
+        if keeping.flight.record != handle.record:  # its start was told while it was being ended, or never
+            self._note(keeping, handle)
+        return self._judge.by_last_word(overtaken(ended, result))
+
+    async def _settle(self, keeping: AttemptRecorder, ended: Ended) -> AttemptOutcome:
+        receipt, left = None, None
+        if ended.result is not None and ended.result.background:
+            keeping.warn("background", background(ended.result, kept=self.order.keep_children))
+        running = () if ended.result is None else ended.result.running
+        if running:
+            left = await _in_thread(lambda: note_survivors(self._home, keeping.flight, running, self._clock))
+        elif ended.result is not None and not ended.result.proven:
+            await _in_thread(lambda: _remark(keeping))
+        await _in_thread(keeping.note_end)
+        if ended.denied.count:
+            keeping.warn("denied", remark(ended.denied))
+        if ended.end is not End.DONE:
+            await _in_thread(lambda: keeping.keep_work(ended.reason))
+        told = ended.denied.count > 0 or keeping.receipt is not None or ended.verification is not None
+        if told or ended.end is not End.DONE:
+            receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
+        await self._drain(ended)
+        over = await self._paying.settle()
+        kept = self.order.keep_transcript or ended.end is not End.DONE
+        return AttemptOutcome(
+            ended.end,
+            ended.reason,
+            ended.result,
+            receipt,
+            keeping.path,
+            None if self._holder.brought else self._holder.last_word,
+            verification=ended.verification,
+            denied=ended.denied,
+            brought=self._holder.brought,
+            failure=ended.failure,
+            expense=self._gathering.meter.total,
+            expense_told=self._paying.is_told,
+            over_cost=over,
+            survivors=left,
+            warnings=keeping.warnings,
+            last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
+            transcript=self._streams.kept(ended.result) if self._streams is not None and kept else (None, None),
+        )
+
+    async def _drain(self, ended: Ended) -> None:
+        """Let whoever watches take what is left: as long as that takes, unless somebody was told to stop."""
+        loop = asyncio.get_running_loop()
+        stopped = ended.result is not None and ended.result.ending is not Ending.EXITED
+        left = ended.result is not None and ended.result.survivors  # which may hold its streams open for ever
+        until = loop.time() + (_TAKEN if left else _BEYOND) if stopped else None
+
+        def given_up() -> bool:
+            nonlocal until
+            if until is None and self._stopped:
+                until = loop.time() + _TAKEN
+            return until is not None and loop.time() >= until
+
+        if self._streams is not None:
+            await self._streams.drained(given_up)
+
+    async def _put_away(self, keeping: AttemptRecorder) -> None:
+        self._teller.close()
+        self._paying.close()
+        self._gathering.end()
+        await self._desk.close()
+        if self._plugin is not None:
+            self._plugin.remove()
+        self._told.close()
+        if self._streams is not None:
+            self._streams.close(keep=self.order.keep_transcript or keeping.receipt is not None)
+        if self._file is not None and self._report is None:
+            self._file.remove()
+
+
+def background(result: Result, *, kept: bool) -> str:
+    """What became of those whom a command left running, in words."""
+    count = result.left_behind
+    each = [f"{one.command or 'a process'} (pid {one.pid})" for one in result.background[:_NAMED]]
+    names = ", ".join(each) + (f" and {count - len(each)} more" if count > len(each) else "")
+    became = "left running" if kept else "killed after the grace" if result.killed else "ended"
+    return f"{count} background process{' was' if count == 1 else 'es were'} still running: {became}: {names}"
+
+
+def _remark(keeping: AttemptRecorder) -> None:
+    """Name processes that may be of the tree because they work in its folder; an editor does that, too."""
+    flight = keeping.flight
+    if flight.record is not None:
+        beside = working_in(flight.folder or flight.cwd, flight.record)
+        if beside:
+            keeping.warn("beside", f"working in its folder, of it or not: {named(beside)}")
+
+
+async def _within(seconds: float, waiting: Awaitable[None]) -> bool:
+    """Wait, at most so long; whether it came."""
+    try:
+        async with asyncio.timeout(seconds):
+            await waiting
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

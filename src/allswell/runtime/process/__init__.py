@@ -1,0 +1,50 @@
+"""Process trees that can be ended: a warden process, a reaper for each command, and what a supervisor knows of them.
+
+    program                  warden                      reaper (one per command)        the tree
+    handle.py ──── socket ─────────────────────────────▶ TERM, grace, KILL ────────────▶ everybody
+    warden.py ──── order ──▶ forks ────────────────────▶ subreaper, own session
+
+`command` is what to run, checked before anything runs, and how it ended; `handle` a command that runs; `warden` starts
+the warden; `identity` is what is written down of a process; `leftovers` how a later supervisor finds what is left;
+`apart` what runs in the warden's process.
+The host is never made a subreaper, never forked, and nobody here waits for children that are not ours.
+"""
+
+from allswell.runtime.process.command import (
+    Ending,
+    Result,
+    StreamEnd,
+    WardenCommand,
+    allowed_environment,
+    checked_argv,
+    checked_cwd,
+    find_program,
+    held_back,
+)
+from allswell.runtime.process.handle import Handle, begin, start
+from allswell.runtime.process.identity import MARKER, TreeRecord
+from allswell.runtime.process.leftovers import LeftOver, end_left_over, find_left_over, survivors_of, working_in
+from allswell.runtime.process.warden import KEEPER
+
+__all__ = [
+    "KEEPER",
+    "MARKER",
+    "Ending",
+    "Handle",
+    "LeftOver",
+    "Result",
+    "StreamEnd",
+    "TreeRecord",
+    "WardenCommand",
+    "allowed_environment",
+    "begin",
+    "checked_argv",
+    "checked_cwd",
+    "end_left_over",
+    "find_left_over",
+    "find_program",
+    "held_back",
+    "start",
+    "survivors_of",
+    "working_in",
+]

@@ -1,0 +1,208 @@
+"""Who belongs to a process, and signals that reach all of them.
+
+Whoever leaves its session (`setsid`) or its parent (a double fork) is still below the nearest subreaper, so the tree is
+read from the kernel's own lists of children. A list is old when it has been read. So a tree is **frozen** first: all
+are stopped, again and again until a look finds nobody new. A process with a stop on its way forks no more (the kernel
+breaks the fork off), so the last look saw everybody. What is signalled is checked by its start time, behind a pidfd:
+never a stranger who has got the number.
+
+To be told is not to stand: a stop takes effect when a call of the kernel ends, and a big write takes its time. Who must
+not write any more is waited for (`come_to_rest`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import NamedTuple
+
+_FREEZES = 40
+"""Looks at a tree that keeps forking before the signal goes to those who were found; the caller comes again."""
+_LOOK_AGAIN = 0.002
+_SHORT = 2_048
+"""Bytes. A piece ends where the next entry would not fit; none is so long that a shorter piece was not the last."""
+_HAS_LISTS = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - pathlib is as big as all of this
+
+
+class ProcessSeen(NamedTuple):
+    """A process as it was found."""
+
+    state: str
+    """A letter of the kernel: R, S, D, T (stopped), Z (zombie) and others."""
+    parent: int
+    start: int
+    """When it started, in clock ticks since boot: with its number, what tells it from all others."""
+
+
+def read(path: str) -> bytes:
+    """A file of /proc, or nothing where there is none."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        pieces = []
+        while piece := os.read(handle, 4_096):
+            pieces.append(piece)
+            if len(piece) < _SHORT:
+                break
+        return b"".join(pieces)
+    except OSError:  # it ended while we read
+        return b""
+    finally:
+        os.close(handle)
+
+
+def state_of(pid: int) -> list[bytes] | None:
+    """What the kernel says of a process in its `stat`, from the state on; None if it is no more."""
+    line = read(f"/proc/{pid}/stat")
+    # The name stands in parentheses and may contain anything, spaces and parentheses too.
+    return line[line.rindex(b")") + 2 :].split() if line else None
+
+
+def look(pid: int) -> ProcessSeen | None:
+    """A process as it is now; None if it is no more."""
+    fields = state_of(pid)
+    return None if fields is None else _seen(fields)
+
+
+def _seen(fields: list[bytes]) -> ProcessSeen:
+    return ProcessSeen(fields[0].decode(), int(fields[1]), int(fields[19]))
+
+
+def below(root: int) -> dict[int, ProcessSeen]:
+    """Every process below another, zombies too, parents before their children."""
+    return {pid: _seen(fields) for pid, fields in states_below(root).items()}
+
+
+def states_below(root: int, *, quick: bool = False) -> dict[int, list[bytes]]:
+    """The same, with all that the kernel says of each.
+
+    A quick look believes that a process with one thread has got no second one since: good enough to see how things are.
+    """
+    found: dict[int, list[bytes]] = {}
+    level = [(root, 0)]
+    lists = None if _HAS_LISTS else _by_parent()
+    while level:
+        following = []
+        for parent, threads in level:
+            for pid in _children(parent, threads) if lists is None else lists.get(parent, []):
+                fields = state_of(pid)
+                # Checked again: since its parent named it, it may have ended, and its number may be somebody else's.
+                if fields is not None and pid not in found and ((above := int(fields[1])) == root or above in found):
+                    found[pid] = fields
+                    following.append((pid, int(fields[17]) if quick else 0))
+        level = following
+    return found
+
+
+def threads_of(pid: int, count: int = 0) -> list[str]:
+    """The numbers of a process's threads; where there is certainly one, it is its own."""
+    if count == 1:
+        return [str(pid)]
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _children(pid: int, threads: int) -> list[int]:
+    """Whom a process has started; each of its threads has a list of its own."""
+    lists = [read(f"/proc/{pid}/task/{thread}/children") for thread in threads_of(pid, threads)]
+    return [int(child) for one in lists for child in one.split()]
+
+
+def _by_parent() -> dict[int, list[int]]:
+    """For kernels without those lists: everybody by parent."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        seen = look(int(name)) if name.isdigit() else None
+        if seen is not None:
+            found.setdefault(seen.parent, []).append(int(name))
+    return found
+
+
+def send(pid: int, start: int, number: int) -> bool:
+    """Signal a process, if it is still the one that was seen; whether it was reached."""
+    try:
+        handle = os.pidfd_open(pid)
+    except AttributeError:  # a Python built for kernels older than 5.3
+        handle = -1
+    except OSError:
+        return False
+    try:
+        seen = look(pid)
+        if seen is None or seen.start != start:
+            return False
+        if handle == -1:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+    except OSError:  # it has just ended, or belongs to another user
+        return False
+    finally:
+        if handle != -1:
+            os.close(handle)
+    return True
+
+
+def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, ProcessSeen]:
+    """Stop everybody below a process, but for some and those below them; who was found, zombies left out."""
+    found: dict[int, ProcessSeen] = {}
+    told: set[int] = set()
+    for _ in range(_FREEZES):
+        found = living(root, spared)
+        new = [pid for pid in found if pid not in told]
+        if not new:  # everybody was told before this look, and whoever has been told makes no new process
+            break
+        for pid in new:
+            send(pid, found[pid].start, signal.SIGSTOP)
+        told.update(new)
+    return found
+
+
+def come_to_rest(found: dict[int, ProcessSeen], seconds: float) -> dict[int, ProcessSeen]:
+    """Wait until those who were told to stop are stopped; who has not ended meanwhile.
+
+    Not for longer than some seconds: who waits in the kernel is stopped only after that wait. A child that was stopped
+    between `vfork` and its program is waited for until it goes on, and a disk that hangs for as long as it does.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        living = {
+            pid: now
+            for pid, seen in found.items()
+            if (now := look(pid)) is not None and now.start == seen.start and now.state not in "ZX"
+        }
+        if all(now.state in "Tt" for now in living.values()) or time.monotonic() >= end:
+            return living
+        time.sleep(_LOOK_AGAIN)
+
+
+def signal_all(root: int, number: int, spared: frozenset[int] = frozenset()) -> int:
+    """Freeze a tree, send a signal to each of it, and let it go on, so that it can obey; how many there were."""
+    found = freeze(root, spared)
+    for pid, seen in found.items():
+        send(pid, seen.start, number)
+    if number != signal.SIGKILL:  # which needs no waking
+        thaw(found)
+    return len(found)
+
+
+def thaw(found: dict[int, ProcessSeen]) -> None:
+    """Let those go on who were stopped, children first: nobody finds a child of its stopped."""
+    for pid, seen in reversed(found.items()):
+        send(pid, seen.start, signal.SIGCONT)
+
+
+def living(root: int, spared: frozenset[int] = frozenset()) -> dict[int, ProcessSeen]:
+    """Everybody below a process, but for some and those below them; zombies left out."""
+    found: dict[int, ProcessSeen] = {}
+    left_out = set(spared)
+    for pid, seen in below(root).items():
+        if pid in left_out or seen.parent in left_out:
+            left_out.add(pid)
+        elif seen.state not in "ZX":
+            found[pid] = seen
+    return found

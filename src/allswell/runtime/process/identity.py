@@ -1,0 +1,145 @@
+"""What is written down about a process tree, so that whoever comes later can tell it from everything else."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from allswell.runtime.host import boot_id
+from allswell.runtime.process.apart.tree import look, read
+
+MARKER = "ALLSWELL_MARKER"
+"""The variable by which every process of a tree can be known, as long as nobody takes it away."""
+
+
+class TreeRecord(msgspec.Struct, frozen=True):
+    """One process tree. A number means nothing without the boot, the namespace and the start time beside it."""
+
+    boot_id: str
+    pid_namespace: str
+    marker: str
+    pid: int = 0
+    """The command; 0 if it was not known yet."""
+    start: int = 0
+    """When it started, in clock ticks since boot."""
+    reaper: int = 0
+    reaper_start: int = 0
+    warden: int = 0
+    """Who forked the reaper, and gets those below it should it be killed."""
+    warden_start: int = 0
+
+
+def pid_namespace() -> str:
+    """What tells our process numbers from those of other containers."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return "unknown"
+
+
+def new_record(marker: str) -> TreeRecord:
+    """A record of a tree that is about to start."""
+    return TreeRecord(boot_id(), pid_namespace(), marker)
+
+
+# Whose child a process is, up to the first: how it is known that somebody runs inside an attempt.
+#
+# A reaper is a subreaper, so whoever is left by its parent (a double fork, a daemon) becomes its child: everybody that
+# a
+# command started, however, has the reaper above it. Variables can be unset and paths guessed; parents cannot be chosen.
+
+_FOLDER = Path(__file__).parent
+"""The warden is started with this folder as an argument, and reapers are forks of it (warden.py)."""
+_LOOKS = 4
+"""Who loses a parent while we look has another one the next time."""
+
+
+def ancestry(pid: int) -> dict[int, int]:
+    """A process and all above it, each with its start time; empty if it is no more."""
+    for _ in range(_LOOKS):
+        found: dict[int, int] = {}
+        above = pid
+        while above > 0 and (seen := look(above)) is not None and above not in found:
+            found[above] = seen.start
+            above = seen.parent
+        if above == 0 or pid not in found:  # the first of all has no parent; nor has who came from outside a container
+            return found
+    return {}
+
+
+def _is_marked(marker: str) -> bool:
+    """Whether we, or somebody above us, carry the marker of a tree.
+
+    For a sandbox with process numbers of its own, out of which no parents can be seen.
+    """
+    sign = f"{MARKER}={marker}".encode()
+    return any(sign in read(f"/proc/{one}/environ").split(b"\0") for one in ancestry(os.getpid()))
+
+
+def is_inside_any() -> bool:
+    """Whether this process runs inside an attempt of any store: a reaper of ours, or a marker, is above it."""
+    for pid in ancestry(os.getpid()):
+        marked = any(one.startswith(f"{MARKER}=".encode()) for one in read(f"/proc/{pid}/environ").split(b"\0"))
+        if marked or (pid != os.getpid() and str(_FOLDER).encode() in read(f"/proc/{pid}/cmdline").split(b"\0")):
+            return True
+    return False
+
+
+def is_inside(record: TreeRecord, pid: int | None = None) -> bool:
+    """Whether a process, or this one, is of the tree that was recorded, and the tree still has its reaper."""
+    if not record.reaper or record.boot_id != boot_id():
+        return False
+    if record.pid_namespace != pid_namespace():
+        return pid is None and _is_marked(record.marker)  # its numbers mean something else here
+    return ancestry(os.getpid() if pid is None else pid).get(record.reaper) == record.reaper_start
+
+
+# Who holds a flow: this very process, told from every other, so that it can be seen whether it has died.
+#
+# The name of the holder says machine and process number for people, and what makes the number mean anything for us: the
+# moment of its start, and a short print of the boot and the pid namespace. A holder of the same boot and namespace
+# whose
+# process is not there any more is certainly dead, and its flow can be taken up at once. Of any other holder nothing is
+# known from here: its hold must lapse.
+
+_HOLDER = re.compile(r".*:([0-9]+)\.([0-9]+)\.([0-9a-f]{8})", re.DOTALL)
+_HOST_MOST = 60
+
+
+@cache
+def _here() -> str:
+    """What tells this boot of this machine, and this pid namespace, from all others."""
+    return blake2b(f"{boot_id()} {pid_namespace()}".encode(), digest_size=4).hexdigest()
+
+
+def this_process() -> str:
+    """The name under which this process holds flows."""
+    seen = look(os.getpid())
+    start = 0 if seen is None else seen.start
+    host = "".join(letter if letter.isprintable() else "?" for letter in socket.gethostname())[:_HOST_MOST]
+    return f"{host}:{os.getpid()}.{start}.{_here()}"
+
+
+def is_dead(holder: str) -> bool:
+    """Whether it is certain that the process of this name is gone."""
+    return _runs(holder) is False
+
+
+def is_alive(holder: str) -> bool:
+    """Whether it is certain that the process of this name is there."""
+    return _runs(holder) is True
+
+
+def _runs(holder: str) -> bool | None:
+    """Whether a process of this machine is there; None where that cannot be known from here."""
+    found = _HOLDER.fullmatch(holder)
+    if found is None or found[3] != _here() or pid_namespace() == "unknown":
+        return None
+    seen = look(int(found[1]))
+    return seen is not None and seen.state not in "ZX" and str(seen.start) == found[2]

@@ -1,0 +1,589 @@
+"""One attempt in a slot, from the claim to what is said about it.
+
+    alone      when nothing is left of an earlier attempt at the task
+    brief      the prompt, what came before, where it works
+    run        the agent, whatever kind it is; what it did well in a worktree of its own is brought home
+    say        what follows for the task: done, failed, back to the pool, or nothing where the store has said it
+    file       the receipt is known to the journal
+
+What the store decides by itself (a limit, a stall, a lost lease) it decides in any case; the supervisor ends the agent
+for real and leaves the verdict to the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from allswell.domain.agents.denied import remark
+from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.output import BEGINNINGS
+from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
+from allswell.domain.agents.status import AgentSlot, AgentVerdict, AttemptFacts, Condition, Survivors, in_words, judge
+from allswell.domain.agents.usage import Usage
+from allswell.domain.duration import show
+from allswell.domain.ids import Millis
+from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
+from allswell.domain.question import Question, without_output
+from allswell.domain.receipts.receipt import End
+from allswell.domain.rules.event import Event
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.task.model import OPEN, TaskRow, raised
+from allswell.engine.lease import Lease
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
+from allswell.runtime.agents import OutputListeners, Running, brief_for, make_run
+from allswell.runtime.agents.run import unstarted
+from allswell.runtime.attempt import AttemptOutcome, SharedSampler
+from allswell.runtime.attempt.control import QuotaTracker
+from allswell.runtime.attempt.outcome import (
+    OutcomeReport,
+    finish,
+    refused_receipt,
+    report,
+    tell_expense,
+    was_taken_away,
+)
+from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, met_limit, too_late
+from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
+from allswell.runtime.supervisor.usage import Accounts
+from allswell.runtime.supervisor.worktrees import TaskTree, tree_for
+
+# The words in which an agent is asked for a check-in; both forms of the original protocol are understood (O2, O3).
+
+_FORM = """CHECKPOINT: {task}
+Status: ...
+Completed: ...
+Remaining: ...
+Files Modified: ...
+Estimated Progress: ...%"""
+
+
+def asking(task: str, wait: int, left: int | None) -> str:
+    """What an agent is told that owes a check-in; `left` is None where it has no limit."""
+    time = "you have no limit" if left is None else f"{show(left)} of your time are left"
+    return (
+        f"The watch asks for a check-in on {task}: answer within {show(wait)}; {time}."
+        f' Run `allswell checkin "what you have done" --progress 0.5`, or write:\n{_FORM.format(task=task)}'
+    )
+
+
+def nudging(task: str, evidence: str) -> str:
+    """What an agent is told that has become quiet."""
+    return (
+        f"The watch has seen no progress on {task} ({evidence}). If you are at work, say so:"
+        f' `allswell checkin "what you are doing"`, or write:\n{_FORM.format(task=task)}'
+    )
+
+
+def collecting(task: str, why: str, wait: int) -> str:
+    """What every agent at work is told when the context or the session runs out."""
+    return f"The watch collects check-ins ({why}): answer within {show(wait)} with\n{_FORM.format(task=task)}"
+
+
+# What the attempts of one supervisor share.
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the attempts of one supervisor share."""
+
+    tower: SharedSampler
+    starting: asyncio.Semaphore
+    """So many are being started at a time: two hundred at once would keep the supervisor from renewing its leases."""
+    gauged: Callable[[str, Usage | None], None]
+    """Takes what an agent reports of its own usage; nothing, once it has ended."""
+    voice: ConsoleReporter
+    accounts: Accounts
+
+
+T = TypeVar("T")
+_RECOVERING = 5_000
+"""Milliseconds that a stalled agent has after SIGTERM: its task is taken back soon after in any case."""
+_RESTING = 30.0
+"""Seconds in which an agent that could not be started is not tried again."""
+_AGAIN = 30_000
+_LOGIN_TRIES = 2
+"""A login that a client was refused so often is refused: the first time it may have renewed its token."""
+
+
+class AttemptSupervisor:
+    """An attempt that is under way in a slot."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        plan: SupervisorPlan,
+        slot: Slot,
+        lease: Lease,
+        shared: Shared,
+        earlier: Sequence[asyncio.Event] = (),
+    ) -> None:
+        self.slot = slot
+        self.lease = lease
+        self.verdict = AgentVerdict(Condition.SPAWNING, "it is being started")
+        self.known = AttemptFacts()
+        self.note = ""
+        """The last check-in, in the agent's words."""
+        self.gone = asyncio.Event()
+        """Set when nothing of it runs any more, and its receipt is written."""
+        self.survivors: Survivors | None = None
+        """Who still runs of it, once it is over: then its slot takes nothing."""
+        self._earlier = earlier
+        self._watch = watch
+        self._plan = plan
+        self._shared = shared
+        self._voice = shared.voice
+        self._clock = plan.clock
+        self._allowance = QuotaTracker(plan.quota, plan.clock)
+        """For what it says in its output; what it says at its socket has one of its own."""
+        self._began = (plan.clock.wall(), plan.clock.monotonic())
+        self._tree: TaskTree | None = None
+        """The worktree of its task, where it has one."""
+        self._run: Running | None = None
+        self._stop: tuple[str, End, int | None] | None = None
+        self._limit: UsageLimit | None = None
+        self._refusal: ProviderRefusal | None = None
+        """What the provider has refused its client last, as far as it was seen to."""
+        self._met_limit = ""
+        """The usage limit that it has met, for which its account is parked."""
+        self._account_asked = False
+        """Whether it has ended because its provider refuses its account, which a human is asked about."""
+        self._given_up = False
+        """Whether that was its login, for which it was ended."""
+        self._remark = ""
+        """What was said of how it is watched."""
+        self._nudged = False
+        self._checked_in_at: int | None = None
+        self._answered_for_it = 0
+        """Check-ins that were given in its place, and are no sign of it."""
+        self._filed = False
+        """Whether the journal knows of the receipt."""
+        self._told: set[asyncio.Task[Any]] = set()
+        self._report = OutcomeReport(lease, plan.home, plan.tell, plan.clock)
+        """What the store is to be told when the attempt has ended, until it has answered."""
+
+    # --- the pipeline -------------------------------------------------------------------------------------------------
+
+    async def attend(self) -> None:
+        """From the claim to what is said about it; raises nothing that concerns this attempt alone."""
+        try:
+            await self._attend()
+        finally:
+            self._report.close()
+
+    async def _attend(self) -> None:
+        lease = self.lease
+        self._voice.took(self.slot.holder, lease.name, lease.attempt)
+        try:
+            await self._alone()
+            with ExitStack() as turn:
+                await self._shared.starting.acquire()
+                turn.callback(self._shared.starting.release)
+                outcome = await self._bring_home(await self._run_agent(await self._brief(turn.close)))
+        except (AllswellError, OSError) as error:
+            spec, home, never, order = self.slot.spec, self._plan.home, error, self._stop
+            stop = None if order is None else order[:2]
+            outcome = await _in_thread(lambda: unstarted(spec, lease, home, self._clock, never, stop))
+        finally:
+            self.gone.set()
+            self._shared.gauged(self.slot.holder, None)
+        self.survivors = outcome.survivors
+        self.known = msgspec.structs.replace(self.known, ended=outcome.reason)
+        lease.send = self._report.send
+        try:
+            outcome = await self._say_or_fail(outcome)
+            await self._file(outcome)
+        except Unavailable:
+            pass  # its supervisor stops while the store is away: the report is left on disk
+        finally:
+            lease.over = True  # its agent is gone, so nobody renews it
+        told = remark(outcome.denied) if outcome.end is End.DONE else ""  # by the line about its end
+        for warning in outcome.warnings:
+            if warning not in (told, self._remark):
+                self._plan.tell(f"{lease.agent}: {warning}")
+        if self._told:
+            await asyncio.wait(self._told, timeout=5.0)
+
+    async def _say_or_fail(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        """Say what follows; a result that the store does not take is the attempt's failure, and is not asked for again.
+
+        Where the attempt claims to be done and that was verified, nothing more is said: a human is asked when its
+        lease lapses.
+        """
+        lease = self.lease
+        try:
+            return await self._say(outcome)
+        except Unavailable:
+            raise
+        except AllswellError as error:
+            self._plan.tell(f"how {lease.agent} ended “{lease.name}” was refused: {error}")
+            with contextlib.suppress(LeaseLost, Refused):
+                if isinstance(error, Refused) and outcome.end is End.DONE and outcome.verification is None:
+                    await lease.fail(Failure(ErrorClass.VALIDATION, f"its result was refused: {error.message}"))
+                elif outcome.verification is None:
+                    await lease.release("supervisor_failed")
+        return outcome
+
+    async def _alone(self) -> None:
+        """Until nothing is left of earlier attempts at this task here: two at once would work in one folder."""
+        for gone in self._earlier:
+            self.verdict = AgentVerdict(Condition.SPAWNING, "the last attempt is still being ended")
+            await gone.wait()
+
+    async def _run_agent(self, run: Running) -> AttemptOutcome:
+        asking_ = asyncio.ensure_future(self._ask_in_time())
+        try:
+            return await run.run()
+        finally:
+            asking_.cancel()
+            await asyncio.gather(asking_, return_exceptions=True)
+
+    async def _brief(self, started: Callable[[], None]) -> Running:
+        spec, lease, home = self.slot.spec, self.lease, self._plan.home
+        folder = spec.cwd
+        if spec.worktree:
+            self._tree = await _in_thread(lambda: tree_for(spec, lease, home))
+            await self._tree.check_out()
+            folder = self._tree.folder
+        if lease.attempt > 1:  # what the last one left is read from files
+            brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
+        else:
+            brief = brief_for(spec, lease, home, folder)
+        heard = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
+        self._run = make_run(
+            *(spec, brief, lease, home, heard),
+            tower=self._shared.tower,
+            quota=self._plan.quota,
+            clock=self._clock,
+            report=self._report,
+        )
+        if self._stop is not None:  # ordered while it was being prepared
+            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
+        return self._run
+
+    async def _bring_home(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        """What was done well in a worktree of its own is put where a person finds it, before anybody hears of it."""
+        if self._tree is None or outcome.end is not End.DONE or self.lease.lost is not None:
+            return outcome  # whoever has the task now finds the worktree as it is
+        began_at, began = self._began
+        try:
+            kept, path = await self._tree.bring_home(outcome, began_at, self._clock.monotonic() - began)
+        except (AllswellError, OSError) as error:
+            trouble = f"the work in {self._tree.folder} could not be put on its branch, and stays there: {error}"
+            return replace(outcome, warnings=(*outcome.warnings, trouble))
+        return replace(outcome, receipt=kept, receipt_path=path)
+
+    async def _say(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        """Say what follows, then tell it as the store has taken it: what comes too late is refused, and kept (O10)."""
+        lease = self.lease
+        followed: AfterCheck | None = None
+        try:
+            outcome = await self._say_first(outcome)
+            if outcome.said is None and not lease.over:
+                taken = was_taken_away(lease, outcome)
+                followed = await (self._offer(outcome) if taken else self._conclude(outcome))
+            final = outcome.end in (End.FAILED, End.SIGNALLED) and await self._has_ended()
+            told = ended(lease.agent, lease.name, outcome, followed, final=final)
+            if self._met_limit and outcome.by_itself:
+                told = met_limit(lease.agent, lease.name, self._met_limit, outcome)
+            if self._account_asked:
+                told = given_back(lease.agent, lease.name, self.slot.spec.limit_of(), outcome)
+        except LeaseLost as refused:
+            told = too_late(lease.agent, lease.name, outcome, refused.reason)
+            if outcome.end is End.DONE:
+                outcome = await self._came_too_late(outcome, refused.reason)
+        self._plan.tell(told)
+        if outcome.end is End.FAILED:
+            self._voice.not_handed_on(self.slot.spec)
+        denied = outcome.failure is not None and outcome.failure.denied is not None
+        if denied or outcome.end in (End.ASKED, End.UNVERIFIED, End.COSTLY):
+            with contextlib.suppress(Unavailable):  # it is asked all the same
+                for question in await self._watch.questions():
+                    self._voice.asks(question, about=lease.task)
+        return outcome
+
+    async def _say_first(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        """What could not be told before: what the agent itself has said, and what it has cost."""
+        await self._report.send_pending()
+        return await tell_expense(self.lease, outcome)
+
+    async def _came_too_late(self, outcome: AttemptOutcome, why: str) -> AttemptOutcome:
+        """An attempt that was done, and whose task is another's by now: its receipt says so, too."""
+        home, receipt = self._plan.home, outcome.receipt
+        kept = None if receipt is None else await asyncio.to_thread(refused_receipt, home, receipt, why)
+        return replace(outcome, end=End.LEASE_LOST, reason=why, receipt=kept or receipt)
+
+    async def _has_ended(self) -> bool:
+        """Whether the task is over, and not only this attempt at it, as far as the store can be asked."""
+        with contextlib.suppress(Unavailable):
+            row = await self._watch.task(self.lease.task)
+            return row is not None and row.task.state != OPEN
+        return False
+
+    async def _offer(self, outcome: AttemptOutcome) -> AfterCheck | None:
+        """What an agent brought that ended by itself when its lease was lost; a task that is still ours goes back."""
+        run = self._run
+        if outcome.end is End.DONE or (outcome.by_itself and outcome.exit_code == 0 and outcome.failure is None):
+            try:
+                return await finish(self.lease, outcome, None if run is None else run.result)
+            except Refused as error:
+                if error.code != NEEDS_VERIFICATION:  # else the store has it, and asks a human when the lease lapses
+                    raise
+        elif run is not None and run.failure is not None:
+            await self.lease.fail(run.failure)
+        elif self.lease.lost is None:
+            await self.lease.release("supervisor_cut_off")
+        return None
+
+    async def _conclude(self, outcome: AttemptOutcome) -> AfterCheck | None:
+        lease, run, limit = self.lease, self._run, self._limit
+        limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
+        account_refused = self._refused_account(outcome)
+        if self._was_answered():
+            self._shared.accounts.answered(self.slot.spec.limit_of())
+        if outcome.end in (End.DONE, End.UNVERIFIED):
+            return await finish(lease, outcome, None if run is None else run.result)
+        if limited and limit is not None and self._plan.park_limits:
+            await self._park(limit)
+        elif account_refused is not None and self._plan.park_limits:
+            await self._ask_about_account(*account_refused)
+        elif outcome.end is End.STALLED:
+            await lease.recover()
+        elif outcome.end is End.NOT_STARTED:
+            await self._not_started(outcome)
+        elif outcome.end is End.INTERRUPTED:
+            await lease.release("supervisor_stopped")
+        elif run is not None and run.failure is not None and not outcome.over_cost:
+            await lease.fail(run.failure)
+        else:
+            await report(lease, outcome)
+            self._filed = True
+        return None
+
+    async def _not_started(self, outcome: AttemptOutcome) -> None:
+        """What is wrong with the task is its failure; what is wrong with the agent costs the task no attempt."""
+        error = outcome.error
+        if isinstance(error, Refused) and error.code in ("bad_command", "bad_snapshot_name"):
+            await self.lease.fail(Failure(ErrorClass.VALIDATION, str(error)))
+            return
+        self.slot.rests_until = asyncio.get_running_loop().time() + _RESTING
+        await self.lease.release("not_started", delay=_AGAIN)
+
+    async def _park(self, limit: UsageLimit) -> None:
+        """A limit is weather: its account is parked, and the task goes back with no attempt spent."""
+        spec = self.slot.spec
+        until = await self._report.wait_for(lambda: self._shared.accounts.park(spec, limit))
+        self._tell(self._notice("usage_limit", account=spec.limit_of(), said=limit.said, until=until))
+        self._met_limit = limit.said
+        await self.lease.release("usage_limit")
+        self._tell(self._shared.accounts.tell_parked(spec, until))
+
+    async def _ask_about_account(self, cause: ErrorClass, message: str) -> None:
+        """The provider refuses the account: one question for all its tasks, and this one goes back as it was."""
+        spec = self.slot.spec
+        question = await self._report.wait_for(lambda: self._shared.accounts.ask(spec, cause, message))
+        self._account_asked = True
+        await self.lease.release("account_refused")
+        self._voice.asks(question)
+
+    def _refused_account(self, outcome: AttemptOutcome) -> tuple[ErrorClass, str] | None:
+        """Why the provider refuses the whole account, if that is how it ended."""
+        refusal, failure = self._refusal, None if self._run is None else self._run.failure
+        if self._given_up and refusal is not None:
+            return refusal.error, refusal.message or refusal.words
+        return None if failure is None or not failure.account or not outcome.by_itself else _cause_of(failure)
+
+    def _was_answered(self) -> bool:
+        """Whether the provider has answered it: it has done more than to begin."""
+        last = None if self._run is None else self._run.standing.last.get(Sign.PROTOCOL)
+        return last is not None and last.what not in BEGINNINGS
+
+    async def _file(self, outcome: AttemptOutcome) -> None:
+        lease, receipt = self.lease, outcome.receipt
+        stopped = outcome.result is not None and outcome.result.ending.value == "stopped"
+        if outcome.end is not End.DONE and outcome.result is not None and stopped and outcome.survivors is None:
+            shown, killed = self.verdict.evidence, outcome.result.killed
+            self._tell(self._notice("agent_stopped", reason=outcome.reason, evidence=shown, killed=killed))
+        with contextlib.suppress(LeaseLost, Refused):
+            if receipt is not None and not self._filed:
+                await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
+        with contextlib.suppress(AllswellError):
+            for reached in () if outcome.expense is None else await lease.hold_to_budgets(self._plan.budgets):
+                self._plan.tell(f"{reached}; nothing more is begun under it: `allswell questions`")
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def _ask_in_time(self) -> None:
+        """Ask at each multiple of the interval strictly before the limit (O2)."""
+        every, wait = self.lease.asks
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        number = 1
+        while number * every < (loop.time() - began) * 1_000 + self.lease.until_limit:
+            await asyncio.sleep(max(began + number * every / 1_000 - loop.time(), 0))
+            if self.verdict.condition in (Condition.FOR_HUMAN, Condition.FOR_AGENT, Condition.FOR_PROVIDER):
+                self._answered_for_it += 1
+                self._tell(self.lease.checkin())  # it has asked, and cannot do more than wait
+            left = None if self.lease.limit is None else self.lease.until_limit
+            self.ask(asking(self.lease.task, wait, left), "checkin_asked")
+            number += 1
+
+    def ask(self, words: str, kind: str) -> int:
+        """Ask for a check-in in every way that the agent can hear; the moment, to see later whether it has answered."""
+        moment = self._clock.monotonic()
+        if self._run is not None:
+            ways = ", ".join(self._run.ask(words))
+            self._tell(self._notice(kind, heard_by=ways, evidence=self._judged().evidence))
+        return moment
+
+    @property
+    def run(self) -> Running | None:
+        """The agent at work; None where it is not yet, or no more."""
+        return self._run if self.known.ended is None else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its agent has ended."""
+        return self.known.ended is not None
+
+    def has_answered(self, since: int) -> bool:
+        """Whether it has given a check-in since then."""
+        answer = None if self._run is None else self._run.standing.answer
+        return answer is not None and answer.at >= since
+
+    def _hear_checkpoint(self, text: str) -> None:
+        self._tell(self._check_in(text))
+
+    async def _check_in(self, text: str) -> None:
+        self.note = text
+        await self._allowance.check_in(self.lease, text)
+        if self._run is not None:
+            self._run.answered(text)
+
+    def _hear_limit(self, limit: UsageLimit) -> None:
+        if self._limit is None or self._limit.at is None:  # an instant is not replaced by the same in words
+            self._limit = limit
+        if limit.sure and self._plan.park_limits:
+            self.known = msgspec.structs.replace(self.known, for_limit=limit.said)
+            self.stop(f"usage limit: {limit.said}", End.INTERRUPTED)
+
+    def _hear_refusal(self, refusal: ProviderRefusal) -> None:
+        """The provider refuses, and the client tries again: once is enough to begin nothing else of its account."""
+        self._refusal = refusal
+        if not self._plan.park_limits:
+            return
+        if refusal.error in (ErrorClass.AUTH, ErrorClass.PERMANENT) and (refusal.attempt or 1) >= _LOGIN_TRIES:
+            self._given_up = True
+            self.stop(f"its account is refused: {refusal.words}", End.INTERRUPTED)
+        elif refusal.error in (ErrorClass.AUTH, ErrorClass.PERMANENT, ErrorClass.RATE_LIMIT):
+            pause = self.lease.granted.task.spec.policy.retry.retry_after_default
+            self._tell(self._shared.accounts.hold_back(self.slot.spec, refusal, pause))
+
+    def _hear_usage(self, usage: Usage) -> None:
+        self._shared.gauged(self.slot.holder, usage)
+
+    # --- from the supervisor ------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
+        """End the agent for real."""
+        self._stop = (reason, end, grace)
+        if self._run is not None:
+            self._run.stop(reason, end, grace=grace)
+
+    def leave(self) -> None:
+        """Its supervisor stops: a store that is away is not waited for any more."""
+        self._report.leave()
+
+    def look(self, row: TaskRow | None, question: Question | None) -> None:
+        """See how the store has its lease, and how the agent is; what is new is told."""
+        held = None if row is None else row.lease
+        if self.known.ended is None and not self.lease.over:
+            if held is None or held.token != self.lease.token:
+                self.stop("the task is not its holder's any more", End.LEASE_LOST)
+            elif held.stalled_at is not None and not self.known.stalled:
+                self.known = msgspec.structs.replace(self.known, stalled=True)
+                self.stop("it missed too many check-ins", End.STALLED, grace=_RECOVERING)
+        self._voice.asks(question)
+        for_human = None if question is None else f"{question.id}: {without_output(question.text)[:200]}"
+        for_agent = None if self._run is None else self._run.waits_for
+        self.known = msgspec.structs.replace(self.known, for_human=for_human, for_agent=for_agent)
+        if held is not None and held.checkin_at is not None and held.checkin_at != self._checked_in_at:
+            self._checked_in_at = held.checkin_at
+            self.note = held.note
+            if self._answered_for_it:
+                self._answered_for_it -= 1
+            elif self._run is not None:  # it may have come another way than by its socket
+                self._run.answered(held.note)
+        standing = None if self._run is None else self._run.standing
+        if standing is not None and standing.refusal is not None and standing.refusal is not self._refusal:
+            self._hear_refusal(standing.refusal)
+        self._pass_on_remark()
+        verdict = self._judged()
+        if verdict.condition is not self.verdict.condition:
+            self._tell(self._notice("agent_state", state=verdict.condition.value, evidence=verdict.evidence))
+            if verdict.condition is Condition.FOR_PROVIDER:
+                self._plan.tell(f"{self.lease.agent} is {in_words(verdict)}, at “{self.lease.name}”")
+            if verdict.condition is Condition.QUIET and not self._nudged:
+                self._nudged = True
+                self.ask(nudging(self.lease.task, verdict.evidence), "agent_nudged")
+            elif verdict.condition is Condition.WORKING:
+                self._nudged = False
+        self.verdict = verdict
+
+    def _pass_on_remark(self) -> None:
+        """Say once what is to be said of how it is watched."""
+        if self._run is not None and self._run.remark and not self._remark:
+            self._remark = self._run.remark
+            self._plan.tell(f"{self.lease.agent}, at “{self.lease.name}”: {self._remark}")
+            self._tell(self._notice("reaper_stopped", evidence=self._remark))
+
+    def _judged(self) -> AgentVerdict:
+        standing = None if self._run is None else self._run.standing
+        if standing is None and self.known.ended is None:
+            return self.verdict
+        return judge(standing, self.known, self._clock.monotonic())
+
+    def post(self, now: Millis) -> AgentSlot:
+        """What can be looked at."""
+        spec, lease, standing = self.slot.spec, self.lease, None if self._run is None else self._run.standing
+        since, idle = now - self._clock.monotonic(), raised(spec.idle, lease.idle_override)
+        proof = None if standing is None else standing.progress
+        return AgentSlot(
+            *(spec.name, self.slot.holder, spec.kind, spec.role),
+            *(lease.task, lease.name, lease.token),
+            *(self.verdict.condition.value, self.verdict.evidence),
+            None if proof is None else Millis(min(since + proof.at, now)),
+            account=spec.limit_of(),
+            idle_at=None if standing is None or idle is None else Millis(since + standing.idle_at(idle)),
+            remark=self._remark,
+        )
+
+    async def _notice(self, kind: str, **data: object) -> None:
+        lease = self.lease
+        await self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data))
+
+    def _tell(self, saying: Coroutine[Any, Any, object]) -> None:
+        """Say something to the store beside everything else; that it cannot be said stops nobody."""
+
+        async def said() -> None:
+            with contextlib.suppress(AllswellError):
+                await saying
+
+        task = asyncio.ensure_future(said())
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+
+def _cause_of(failure: Failure) -> tuple[ErrorClass, str]:
+    return failure.error, failure.message
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,0 +1,144 @@
+"""The working tree of each task that wants one: made for its first attempt, found again by the next.
+
+At a good end what its agent left uncommitted is committed on the task's branch, and a receipt says where the work is.
+The worktree is removed then, if everything in it is on that branch; the branch stays, unless nothing was done on it. At
+any other end the worktree stays: the next attempt goes on there, or somebody wants to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from allswell.domain.agents.fleet import AgentSpec
+from allswell.domain.ids import Millis, TaskId, file_name
+from allswell.domain.lease.claim import RUN_ROLE
+from allswell.domain.receipts.receipt import End, Receipt, Tried, Verification, advise, receipt_id, receipt_of
+from allswell.domain.task.model import STATES, State, Task
+from allswell.engine.lease import Lease
+from allswell.errors import AllswellError
+from allswell.runtime.attempt import AttemptOutcome
+from allswell.runtime.process import allowed_environment
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.workspace.git import common_dir_of, git_dir_of
+from allswell.runtime.workspace.worktree import Worktree, make_worktree
+
+COMMITTING = 120_000
+"""Milliseconds that one call of git may take for a commit: meanwhile the task is not done."""
+_SUBJECT = 70
+"""Letters of a task's name that the first line of a commit has."""
+
+
+class TaskTree:
+    """The worktree of a task, for one attempt at it."""
+
+    def __init__(self, tree: Worktree, spec: AgentSpec, lease: Lease, home: StateDir) -> None:
+        self._tree = tree
+        self._lease = lease
+        self._home = home
+        self._cwd = Path(spec.cwd)
+        self._argv = spec.command or (spec.function,)
+        self._env = allowed_environment(spec.env, more=spec.pass_env)
+
+    @property
+    def folder(self) -> str:
+        """Where its agent works: in the worktree, what the agent's folder is in the repository."""
+        return str(self._tree.inside(self._cwd))
+
+    async def check_out(self) -> None:
+        """Put the files into it, unless an earlier attempt has; as the agent would."""
+        await self._tree.check_out(self._tree.errands(self._env))
+
+    async def bring_home(
+        self, outcome: AttemptOutcome, began_at: int, elapsed: int
+    ) -> tuple[Receipt | None, Path | None]:
+        """After a good end: commit, write down where the work is, and remove what is not needed any more."""
+        tree = self._tree
+        errands = tree.errands(self._env, limit=COMMITTING)
+        try:
+            left = await tree.commit_rest(errands, message_for(self._lease.task, self._lease.name, self._lease.attempt))
+        except AllswellError:  # it stays as it is, and is told of as it is
+            left = await tree.left(errands)
+        stands = await asyncio.to_thread(tree.stands, left)
+        if stands is None:
+            await asyncio.to_thread(tree.remove, with_branch=True)
+            return outcome.receipt, outcome.receipt_path
+        branch, changed = stands
+        lease = self._lease
+        tried = Tried(
+            task=lease.task,
+            name=lease.name,
+            attempt=lease.attempt,
+            token=lease.token,
+            agent=lease.agent,
+            run=lease.run,
+            argv=self._argv,
+            cwd=self.folder,
+            began_at=Millis(began_at),
+        )
+        receipt = receipt_of(tried, End.DONE, outcome.reason, elapsed, changed)
+        receipt = replace(receipt, exit_code=outcome.exit_code, branch=branch, verification=outcome.verification)
+        receipt = advise(replace(receipt, warnings=outcome.warnings))
+        path = await asyncio.to_thread(self._home.receipts.write, receipt)
+        if branch.worktree is None:
+            await asyncio.to_thread(tree.remove)
+        return receipt, path
+
+
+def message_for(task: TaskId, name: str, attempt: int) -> str:
+    """What a commit says of what an agent had not committed itself."""
+    subject = " ".join(name.split())[:_SUBJECT] or task
+    told = f"What attempt {attempt} at the task {task} had not committed when it ended well."
+    return f"{subject}\n\n{told}\n\nAllswell-Task: {task}\nAllswell-Attempt: {attempt}\n"
+
+
+def tree_for(spec: AgentSpec, lease: Lease, home: StateDir) -> TaskTree:
+    """The worktree in which a task is worked on, made if need be; it blocks."""
+    return TaskTree(make_worktree(Path(spec.cwd), home.worktrees.absolute(), file_name(lease.task)), spec, lease, home)
+
+
+# Work in a worktree that counts as done by the word of somebody who did not supervise it.
+#
+# It was verified by hand, accepted by a human, or verified by the supervisor that came after the one that died. It is
+# put where the work of every task that is done is put: on the task's branch, with a receipt that says so. Until then it
+# lies in the worktree, which nobody removes.
+
+
+async def bring_home_accepted(home: StateDir, task: Task, came: Verification | None = None) -> Receipt | None:
+    """Commit what a task's last attempt left in its worktree; the receipt that says where it is.
+
+    None where there is no worktree here, or nothing in it. `came` is what verified it, if that was just now. A command
+    under `allswell run` keeps its worktree as it is: whoever ran it goes on there.
+    """
+    path = home.worktrees.absolute() / file_name(task.id)
+    kept = home.receipts.find(receipt_id(task.id, task.record.token))
+    if task.role == RUN_ROLE or STATES[task.state] is not State.DONE or kept is None:
+        return None
+    if kept.receipt.branch is not None or not await asyncio.to_thread((path / ".git").exists):
+        return None  # it was brought home, with what could not be committed left where it is
+    tree = Worktree(_top(path), path, f"allswell/{task.id}")
+    errands = tree.errands(allowed_environment({}), limit=COMMITTING)
+    receipt = kept.receipt
+    try:
+        left = await tree.commit_rest(errands, message_for(task.id, task.name, receipt.attempt))
+    except AllswellError:  # it stays as it is, and is told of as it is
+        left = await tree.left(errands)
+    stands = await asyncio.to_thread(tree.stands, left)
+    if stands is None:
+        await asyncio.to_thread(tree.remove, with_branch=True)
+        return None
+    branch, changed = stands
+    told = advise(replace(receipt, branch=branch, verification=came or receipt.verification, changed=tuple(changed)))
+    await asyncio.to_thread(home.receipts.write, told)
+    if branch.worktree is None:
+        await asyncio.to_thread(tree.remove)
+    return told
+
+
+def _top(path: Path) -> Path:
+    """The working tree that a worktree was made of; whether they agree is checked before anything is done."""
+    shared = os.path.realpath(os.fsdecode(common_dir_of(git_dir_of(os.fsencode(path)))))
+    return Path(shared).parent
