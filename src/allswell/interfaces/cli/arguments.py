@@ -1,0 +1,206 @@
+"""What people type, as values: JSON from an argument, a file or standard input; moments; lines of tasks.
+
+Anything that is wrong with it is told with its place: which argument, which line, which column.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allswell.domain.duration import LONGEST, parse
+from allswell.errors import Refused
+from allswell.interfaces.cli.rendering import block, plain, short
+
+if TYPE_CHECKING:
+    from allswell.engine.lease import Held
+    from allswell.engine.watch import Watch
+    from allswell.interfaces.cli.context import CliContext
+    from allswell.runtime.agent_socket import AnyWord, SocketReply
+    from allswell.views.lease import OrdersShape, RequestAnswerShape
+
+
+def text_of(given: str, where: str) -> str:
+    """The text that an argument means: itself, `@file`, or `-` for standard input."""
+    if given == "-":
+        return _decoded(sys.stdin.buffer.read(), "standard input", where)
+    if not given.startswith("@"):
+        return given
+    name = given[1:]
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - a name that was typed, opened once
+            return _decoded(file.read(), name, where)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise Refused("no_file", f"{where}: {name!r} cannot be read: {why}", where=where) from None
+
+
+def _decoded(content: bytes, source: str, where: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        text = f"{where}: {source} is not UTF-8 text (byte {error.start})"
+        raise Refused("not_text", text, where=where) from None
+
+
+def json_of(given: str | None, where: str) -> object:
+    """The value that an argument means; nothing given is null."""
+    return None if given is None else parsed(text_of(given, where), where)
+
+
+def parsed(text: str, where: str, *, line: int = 0) -> object:
+    """A value from JSON text; `Refused` says where it stops being JSON. `line` is where the text begins."""
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise Refused("not_json", f"{where} is not JSON: {_why(text, error, line)}", where=where) from None
+    return value
+
+
+def _why(text: str, error: Exception, line: int) -> str:
+    import json
+
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as place:
+        at = f"line {place.lineno + line}, column {place.colno}"
+        hint = "; a text needs its quotes: '\"…\"'" if place.pos == 0 and text[:1].isalpha() else ""
+        return f"{place.msg.lower()} at {at}{hint}"
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError:
+        return "a number in it has too many digits"
+    return "it is not valid Unicode" if isinstance(error, UnicodeEncodeError) else str(error)
+
+
+def objects(text: str, where: str) -> Iterator[tuple[int, dict[str, object]]]:
+    """The JSON objects of a text, one on each line, each with the number of its line; empty lines are passed over."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        value = parsed(line, f"{where}, line {number},", line=number - 1)
+        if not isinstance(value, dict):
+            text = f'{where}, line {number}, is not an object such as {{"name": "…"}}'
+            raise Refused("bad_line", text, where=f"line {number}")
+        yield number, value
+
+
+def tasks_in(given: str, where: str) -> list[dict[str, object]]:
+    """Tasks from a file: a JSON list of objects, or one object on each line."""
+    text = text_of(given, where)
+    if not text.lstrip().startswith("["):
+        return [value for _, value in objects(text, where)]
+    listed = parsed(text, where)
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise Refused("bad_tasks", f'{where} must be a list of objects such as {{"name": "…"}}', where=where)
+    return listed
+
+
+def moment(given: str, now: int, where: str, *, past: bool = False) -> int:
+    """An instant from a duration counted from now, a date and time, or milliseconds since the epoch."""
+    text = given.strip()
+    if text.isascii() and text.isdigit() and int(text[:20]) > LONGEST:
+        return int(text[:20])
+    if "-" in text or "T" in text:
+        from datetime import datetime
+
+        try:
+            return int(datetime.fromisoformat(text).timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            example = "'10m', '2026-01-31T08:00' or milliseconds since the epoch"
+            raise Refused("bad_time", f"{where} {given!r} is no moment; write {example}", where=where) from None
+    length = parse(text, where=where)
+    return now - length if past else now + length
+
+
+# What a holder says: about which lease, and through the socket of its attempt where it is supervised.
+#
+# It needs nothing but `ALLSWELL_SOCKET`: neither the store nor its address. Whoever names a store speaks to that
+# instead.
+
+
+def socket_of(store: str | None) -> str | None:
+    """The socket to speak through; None where there is no supervisor, or another store is meant."""
+    return os.environ.get("ALLSWELL_SOCKET") or None if store is None else None
+
+
+def tell(path: str, word: AnyWord) -> SocketReply:
+    """Say a word and hear the answer; raises what is refused."""
+    from allswell.runtime.agent_socket import say
+
+    return say(path, word)
+
+
+def orders_of(reply: SocketReply) -> OrdersShape | None:
+    """The orders for programs; the names are those that an agent without a supervisor is told, too."""
+    from allswell.views.lease import OrdersShape
+
+    return None if reply.orders is None else OrdersShape.told_by(reply.orders)
+
+
+def in_words(told: OrdersShape | None) -> str:
+    """The orders for people and models: one thing on a line."""
+    from allswell.views.fields import millis
+
+    if told is None:
+        return ""
+    left = "No limit." if told.remaining_ms is None else f"{short(told.remaining_ms)} left."
+    lines = [f"Check-in recorded. {left}"]
+    if told.stop is not None:
+        lines = [f"stop now: {plain(told.stop)}"]
+    for one in told.answers:
+        lines.append(f"{one.question_id} was answered: {plain(one.choice)}")
+        lines += [block(one.answer, "  ")] if one.answer else []
+    for came in told.requests:
+        after = short(millis(came.answered_at) - millis(came.asked_at))
+        did = "has declined" if came.declined else "has answered"
+        lines.append(f"{plain(came.agent_id)} {did} {came.request_id} ({plain(came.summary)}) after {after}:")
+        lines.append(block(_text(came), "  "))
+    lines += [f"{plain(request)} waits for your answer: `allswell inbox`" for request in told.inbox]
+    lines += [] if told.order is None else [plain(told.order)]
+    return "\n".join(lines)
+
+
+def _text(answer: RequestAnswerShape) -> str:
+    import msgspec
+
+    if answer.is_cut:
+        return f"{answer.result}… (`allswell show {answer.request_id}` shows all of it)"
+    value = msgspec.json.decode(msgspec.json.encode(answer.result))
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def end(context: CliContext, path: str, word: AnyWord) -> None:
+    """Say a last word, and tell where the task stands then."""
+    from allswell.runtime.agent_socket import KEPT
+    from allswell.views.lease import LastWordShape
+
+    reply = tell(path, word)
+    said = reply.state or "done"
+    states = {"done": "done", "fail": "failed, or tried again later", "release": "back in the pool"}
+    states["verifying"] = "verified once you have ended"
+    text = f"noted: the task is {states.get(said, said)}; end now"
+    if said == KEPT:
+        text = "noted: the store does not answer; what you said is kept, and told when it is back; end now"
+    context.say(LastWordShape(os.environ.get("ALLSWELL_TASK", ""), said, None, orders_of(reply)), text)
+
+
+# Which lease a holder speaks about: named by options, or by the environment it was started in.
+
+
+async def hold_of(context: CliContext, watch: Watch, task: str | None, token: int | None, agent: str | None) -> Held:
+    """The lease that the options or the environment name. An agent that is not named is who has had that token."""
+    from allswell.engine.lookup import find_holder, find_task
+
+    if not task:
+        raise Refused("no_task", "which task? give --task ID, or set ALLSWELL_TASK", where="task")
+    if token is None:
+        raise Refused("no_token", "which lease? give --token N as the claim said, or set ALLSWELL_TOKEN", where="token")
+    found = await find_task(watch.views, task)
+    holder = await find_holder(watch.views, found, token)
+    context.for_its_holder(found, token, holder)
+    return watch.held(found, token, agent or holder or "unknown")

@@ -1,0 +1,194 @@
+"""Who does what: `agents` shows everybody with their health, `tracking` what is held against whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.engine.status.explanation import many
+from allswell.errors import Refused
+from allswell.interfaces.cli.context import CliContext
+from allswell.interfaces.cli.options import Json, Option, Store
+from allswell.interfaces.cli.registry import LOOKING, Commands
+from allswell.interfaces.cli.rendering import Column, in_words, paint, plain, sentence, short, table, typed_here, when
+
+if TYPE_CHECKING:
+    from allswell.domain.ids import Millis
+    from allswell.domain.mesh.health import AgentStanding, Ledger
+    from allswell.domain.question import Question
+    from allswell.engine.status.agents import AgentRow, Crew, Tracking
+    from allswell.engine.status.verdict import Concern
+    from allswell.store.views import Views
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.add(
+        LOOKING,
+        "agents",
+        agents,
+        "allswell agents",
+        "allswell agents --ledger oracle            what counts for it, what not, and why",
+    )
+    app.add(LOOKING, "tracking", tracking, "allswell tracking --json")
+
+
+_COLUMNS = (
+    Column("AGENT", 8),
+    Column("HEALTH", 7),
+    Column("MISSES", None, right=True),
+    Column("TASK", 12),
+    Column("LEFT", None, right=True),
+    Column("TODAY", None, right=True),
+    Column("PROOF", 16),
+)
+
+
+def agents(
+    ledger: Annotated[str | None, Option("--ledger", metavar="NAME", help="What counts for this one, and why.")] = None,
+    since: Annotated[str, Option("--since", metavar="TIME", help="How far back the ledger goes.")] = "1d",
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Who does what: health, misses, last proof of progress, time left.
+
+    An agent that let more than three requests expire within a day is degraded: others are asked, if there are any.
+    """
+    from allswell.engine.status.agents import look
+    from allswell.engine.status.verdict import look as judge
+    from allswell.views.agent import AgentsShape
+    from allswell.views.status import has_died
+
+    context = CliContext(store, json=json)
+    if ledger is not None:
+        from allswell.domain.duration import parse
+        # moved
+
+        show_ledger(context, ledger, parse(since, where="--since"))
+        return
+    specs = list(context.settings.known_agents.values())
+    threshold = int(context.settings.value("stall_threshold") or 0)
+
+    async def work(views: Views) -> tuple[Crew, int, tuple[Concern, ...]]:
+        crew, asked = await look(views, specs, threshold, has_died), len(await views.view_questions())
+        return crew, asked, () if json else (await judge(views, context.place)).needs
+
+    crew, waiting, needs = context.look(work)
+    if json:
+        context.say(AgentsShape.of(crew, waiting))
+        return
+    broken = [line for one in needs if one.level == "broken" for line in _broken(one)]
+    supervision = [sentence(told)] if crew.supervisors and (told := _supervision(crew)) else []
+    if not crew.members:
+        known = [*broken, *supervision] if any(not one.gone for one in crew.supervisors) else broken
+        nobody = in_words("No agent is at work. `allswell up` starts the agents of allswell.toml.")
+        context.say(None, "\n".join([*known, nobody]))
+        return
+    waits = f"{many(waiting, 'question waits', 'questions wait')} for you: {typed_here('allswell questions')}"
+    lines = [paint(waits, "warn")]
+    lines = [*broken, *lines[: waiting > 0], *supervision]
+    context.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
+
+
+def _broken(concern: Concern) -> list[str]:
+    """What is wrong with the watch, and what to type: whoever asks for agents must not miss it."""
+    command = paint(typed_here(concern.command), "held")
+    return [f"{paint('✗', 'failed')} {sentence(plain(concern.what))}", f"    {command}"]
+
+
+def _supervision(crew: Crew) -> str:
+    from allswell.domain.agents.status import is_alive
+
+    told: list[str] = []
+    for one in crew.supervisors:
+        if is_alive(one, crew.now):
+            paused = ""
+            if one.level.paused:
+                until = "" if one.level.until is None else f" until {when(one.level.until, crew.now)}"
+                paused = f", paused{until}: little of the session is left"
+            state = "stopping" if one.stopping else "watches"
+            told.append(f"{one.name} {state} {many(len(one.posts), 'slot')} from {one.host}{paused}")
+    silent = any(not one.gone and not one.died for one in crew.supervisors)  # of which the verdict tells
+    if not told and silent:
+        return ""
+    return paint(plain("; ".join(told)) if told else "No supervisor is running.", "dim")
+
+
+def _row(one: AgentRow, now: int) -> list[str]:
+    from allswell.domain.agents.cost import shown
+
+    proof = "" if one.proof_at is None else when(one.proof_at, now)
+    evidence = one.evidence if one.state == one.health else ""  # else it stands there already
+    said = one.note or evidence or one.waits or ""
+    if one.degraded:
+        said = f"{len(one.degraded)} requests expired within a day: {', '.join(sent.request for sent in one.degraded)}"
+    share = "" if one.progress is None else f"{one.progress:.0%}"
+    missed = f"{many(one.misses, 'check-in')} missed of {one.threshold}" if one.misses else ""
+    about = ", ".join(part for part in (missed, share, proof, said.splitlines()[0] if said else "") if part)
+    left = "" if one.task is None else "no limit" if one.remaining_ms is None else short(one.remaining_ms)
+    health = f"{one.state}, degraded" if one.degraded else one.state
+    cost = shown(one.spent.cost) if one.spent.attempts else ""
+    return [one.agent, health, f"{one.misses}/{one.threshold}", one.name or "", left, cost, about]
+
+
+def tracking(store: Store = None, json: Json = False) -> None:
+    """Missed check-ins, stalled agents, timeouts and open questions, as the original protocol tracks them."""
+    from allswell.engine.status.agents import pending_questions, track
+    from allswell.views.agent import TrackingShape
+
+    context = CliContext(store, json=json)
+
+    async def work(views: Views) -> tuple[Tracking, list[Question]]:
+        return await track(views), await pending_questions(views)
+
+    found, pending = context.look(work)
+    rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
+    rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
+    rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
+    rows += [[str(asked.task), "", "asks you"] for asked in pending]
+    heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
+    context.say(TrackingShape.of(found, pending), table(heads, rows) if rows else "Nothing is held against anybody.")
+
+
+# `agents --ledger NAME`: what counts for an agent and against it, what does not, and why.
+
+_LEDGER_COLUMNS = (Column("WHEN"), Column("COUNTS"), Column("WHAT", 24), Column("WHY", 24))
+
+
+def show_ledger(context: CliContext, agent: str, length: int) -> None:
+    """Show what the last so many milliseconds say of an agent."""
+    from allswell.domain.mesh.health import healthy_at, score
+    from allswell.domain.mesh.routing import family
+    from allswell.domain.task.submit import check_name
+    from allswell.engine.status.journal import read_ledger, read_standing
+    from allswell.views.agent import LedgerShape
+
+    check_name(agent, "--ledger")
+    if length <= 0:
+        raise Refused("bad_duration", "--since must be more than nothing", where="--since")
+
+    async def work(views: Views) -> tuple[Ledger, AgentStanding, Millis]:
+        now = (await views.view_agenda()).now
+        return await read_ledger(views, agent, now - length), await read_standing(views, family(agent)), now
+
+    found, standing, now = context.look(work)
+    again, points = healthy_at(standing, now), score(standing, now)
+    if not found.lines:
+        words = f"Nothing is said of {plain(agent)} in that time."
+    else:
+        heads = [f"{plain(agent)}: {_sum(found)}; {points:+d} where two are equally healthy."]
+        if again is not None:
+            heads.append(
+                paint(f"Degraded: asked only where nobody else can serve; healthy again {when(again, now)}.", "warn")
+            )
+        rows = [[when(line.at, now), line.weight, line.what, line.why] for line in found.lines]
+        words = "\n".join([*heads, table(_LEDGER_COLUMNS, rows)])
+    if found.cut is not None:
+        bound = f"Only the last {found.cut:,} events of the journal were looked at."
+        words = "\n".join([words.rstrip(), paint(bound, "dim")])
+    context.say(LedgerShape.of(found, now - length, points, again), words)
+
+
+def _sum(ledger: Ledger) -> str:
+    idle = f", idle for {short(ledger.idle_ms)}" if ledger.idle_ms else ""
+    against = many(ledger.total("against"), "expiry", "expiries")
+    return f"{many(ledger.total('for'), 'task')} unblocked, {against} that count{idle}"

@@ -1,0 +1,408 @@
+"""`coordinate`, `build-agent` and `audit-agent`: the two sides of a build, in a chat."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.errors import Refused
+from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, write
+from allswell.interfaces.cli.options import Argument, Json, Option, Rest, Store
+from allswell.interfaces.cli.registry import RUNNING, Commands
+from allswell.interfaces.cli.rendering import plain
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from allswell.build.agents import ChannelMember, WatchedCommand
+    from allswell.build.merge import Channel
+    from allswell.domain.build.component import BuildSpec
+    from allswell.domain.build.hearing import HeardMessage, Hearing, Rights
+    from allswell.domain.build.limits import BuildLimits
+    from allswell.domain.build.state import BuildStanding
+    from allswell.domain.ids import Millis
+    from allswell.engine.watch import Watch
+    from allswell.interfaces.chat.agentchat import ChatPlace
+
+
+# A channel whose talk is shown to whoever started us: in words with the time, or as JSON lines.
+
+_SHOWN = 1_000
+
+
+class Overheard:
+    """A `Channel`; what was replayed is not shown again."""
+
+    def __init__(self, channel: Channel, context: CliContext) -> None:
+        self._channel = channel
+        self._context = context
+
+    @property
+    def who(self) -> str:
+        """As what the others hear us."""
+        return self._channel.who
+
+    @property
+    def hearing(self) -> Hearing:
+        """Whether everything was heard."""
+        return self._channel.hearing
+
+    async def receive(self) -> HeardMessage:
+        """The next message."""
+        heard = await self._channel.receive()
+        if not heard.replay:
+            self._tell(heard.who, heard.text[:_SHOWN])
+        return heard
+
+    async def send(self, lines: Sequence[str]) -> Millis:
+        """Say these lines."""
+        at = await self._channel.send(lines)
+        self._tell(self._channel.who, "\n".join(lines))
+        return at
+
+    def _tell(self, who: str, text: str) -> None:
+        from allswell.views.commands import SaidShape
+        from allswell.views.fields import moment
+
+        with contextlib.suppress(CliExit):  # nobody reads any more: the build goes on
+            for line in text.split("\n"):
+                if self._context.json:
+                    self._context.say(SaidShape(moment(time.time_ns() // 1_000_000), f"{who}: {line}"))
+                else:
+                    write(f"{time.strftime('%H:%M:%S')}  {plain(f'{who}: {line}')}\n")
+            flush()
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    _add_members(app)
+    app.add(
+        RUNNING,
+        "coordinate",
+        coordinate,
+        "allswell coordinate spec.yaml --chat ws://localhost:6667 --channel '#build' --key coordinator.pem",
+        "allswell coordinate components/ --stdio < lines",
+        "allswell coordinate spec.yaml --stdio --human ada --auditor bob --wait-for-merge",
+    )
+
+
+Who = list[str] | None
+Figure = str | None
+_OPTIONS = {
+    "progress_every": "--progress",
+    "audit_timeout": "--audit-timeout",
+    "build": "--limit",
+    "claim_window": "--window",
+    "tasks_every": "--tasks-every",
+}
+
+
+def coordinate(
+    spec: Annotated[str, Argument(metavar="SPEC", help="A YAML file, or a folder of Markdown files.")],
+    chat: Annotated[
+        str | None, Option("--chat", metavar="URL", help="The AgentChat server, ws://… or wss://….")
+    ] = None,
+    channel: Annotated[str, Option("--channel", metavar="NAME", help="Where the agents talk.")] = "#build",
+    key: Annotated[
+        str | None, Option("--key", metavar="FILE", help="Our ed25519 key; made if it is not there yet.")
+    ] = None,
+    stdio: Annotated[bool, Option("--stdio", help="Talk on standard input and output: `name: LINE`.")] = False,
+    name: Annotated[str, Option("--name", metavar="NAME", help="As whom we talk.")] = "coordinator",
+    human: Annotated[Who, Option("--human", metavar="ID", help="Who may answer questions; repeatable.")] = None,
+    auditor: Annotated[Who, Option("--auditor", metavar="ID", help="Whose verdicts count; repeatable.")] = None,
+    require_keys: Annotated[bool, Option("--require-keys", help="Take claims only from agents with a key.")] = False,
+    wait_for_merge: Annotated[
+        bool, Option("--wait-for-merge", help="Passed is not merged: a human says MERGED.")
+    ] = False,
+    merge: Annotated[
+        bool, Option("--merge", help="Merge build/COMPONENT into the branch checked out here after PASS.")
+    ] = False,
+    limit: Annotated[Figure, Option("--limit", metavar="TIME", help="After so long a human is asked.")] = None,
+    progress: Annotated[Figure, Option("--progress", metavar="TIME", help="Builders say PROGRESS so often.")] = None,
+    audit_timeout: Annotated[
+        Figure, Option("--audit-timeout", metavar="TIME", help="Then READY is announced again.")
+    ] = None,
+    misses: Annotated[
+        int | None, Option("--misses", metavar="N", help="A builder may miss so many PROGRESS in a row.")
+    ] = None,
+    failures: Annotated[
+        int | None, Option("--failures", metavar="N", help="After so many failed audits another builder has to do it.")
+    ] = None,
+    aborts: Annotated[
+        int | None, Option("--aborts", metavar="N", help="A component given back so often is asked about.")
+    ] = None,
+    window: Annotated[
+        Figure, Option("--window", metavar="TIME", help="Claims so close together are decided by the server's clock.")
+    ] = None,
+    tasks_every: Annotated[
+        Figure, Option("--tasks-every", metavar="TIME", help="What can be claimed is announced again so often.")
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Coordinate a build: offer components, decide claims, count audits, ask humans, until all is merged.
+
+    The same spec goes on where it was left, also after a kill. Ctrl-C leaves it to be gone on with. Figures that no
+    option names are the settings' (`[build]`).
+    """
+    given = locals().copy()
+    from msgspec.structs import replace
+
+    from allswell.build.spec import SpecReader
+    from allswell.domain.build.hearing import Rights
+    from allswell.domain.duration import parse
+    from allswell.domain.values import hide
+    from allswell.interfaces.cli.options import as_typed
+
+    if stdio == (chat is not None):
+        raise Refused("usage", "say where the agents are: either --chat URL or --stdio", where="--chat")
+    if stdio and json:
+        raise Refused("usage", "--stdio talks on standard output, so there is no room for --json", where="--json")
+    if merge and wait_for_merge:
+        raise Refused("usage", "either --merge or --wait-for-merge: one of us merges", where="--merge")
+    context = CliContext(store, json=json)
+    context.for_humans("coordinate")
+    again = SpecReader(Path(spec))
+    read = again()
+    lengths = {"progress_every": progress, "audit_timeout": audit_timeout, "build": limit}
+    lengths |= {"claim_window": window, "tasks_every": tasks_every}
+    set_here: dict[str, int | None] = {"misses": misses, "audit_failures": failures, "aborts": aborts}
+    for name_, given_ in lengths.items():
+        set_here[name_] = None if given_ is None else parse(given_, where=_OPTIONS[name_])
+    if stdio:  # there is no server's clock: claims came in the order in which they are read
+        set_here["claim_window"] = 0
+    figures = {name_: figure for name_, figure in set_here.items() if figure is not None}
+    limits = replace(context.settings.build(), **figures).checked()
+    rights = Rights(_ids(human, stdio=stdio), _ids(auditor, stdio=stdio), require_keys, wait_for_merge)
+    typed = as_typed("coordinate", coordinate, {**given, "chat": None if chat is None else hide(chat)})
+    job = _Job(context, again, read, rights, limits, Path.cwd() if merge else None, typed)
+    with_key = None if key is None else Path(key)
+    standing = context.run(lambda watch: job.run(watch, _Talk(chat, channel, name, with_key)), making=True)
+    _leave(context, standing, read.name)
+
+
+def _ids(names: Who, *, stdio: bool) -> tuple[str, ...]:
+    """The ids of agents as a chat server writes them, with @ before them; people leave it out."""
+    return tuple(name if stdio or name.startswith("@") else f"@{name}" for name in names or ())
+
+
+def _leave(context: CliContext, standing: BuildStanding, name: str) -> None:
+    """Say how the build stands, and end with the code that goes with it."""
+    states = [one.state for one in standing.components.values()]
+    skipped = states.count("skipped")
+    if standing.is_over and not standing.has_merged:
+        context.leave(Exit.FAILED, f"the build {name} is over and nothing is merged: {skipped} skipped")
+    if standing.is_over:
+        context.hint(f"The build {name} is complete: {states.count('merged')} merged, {skipped} skipped.")
+        return
+    if standing.stopped:
+        text = f"a human has stopped the build {name}: {states.count('merged')} of {len(states)} components are merged"
+        context.leave(Exit.FAILED, f"{text}; the same command begins it anew")
+    asked = sum(question.choice is None for question in standing.questions)
+    left = f"{states.count('merged')} of {len(states)} components are merged"
+    if asked:
+        context.leave(Exit.NEEDS_HUMAN, f"the build {name} waits for you: `allswell questions`; {left}")
+    context.leave(Exit.FAILED, f"the build {name} is not complete: {left}; the same command goes on with it")
+
+
+class _Talk:
+    """Where to talk, and as whom; without a URL, on standard input and output."""
+
+    def __init__(self, url: str | None, channel: str, name: str, key: Path | None) -> None:
+        self.url = url
+        self.channel = channel
+        self.name = name
+        self.key = key
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Channel]:
+        """The channel, for as long as it is needed."""
+        if self.url is None:
+            from allswell.interfaces.chat.stdio import StdioChannel
+
+            yield StdioChannel(self.name, sys.stdin.buffer, sys.stdout.buffer)
+            return
+        from allswell.interfaces.chat.agentchat import AgentChat, ChatPlace, read_key
+
+        place = ChatPlace(self.url, self.channel, self.name)
+        async with AgentChat(place, None if self.key is None else read_key(self.key)) as channel:
+            yield channel
+
+
+class _Job:
+    """One coordination, from opening the channel to its end."""
+
+    def __init__(
+        self,
+        context: CliContext,
+        again: Callable[[], BuildSpec],
+        spec: BuildSpec,
+        rights: Rights,
+        limits: BuildLimits,
+        merge_into: Path | None,
+        typed: str,
+    ) -> None:
+        self._typed = typed
+        """The command, for who is to start it again."""
+        self._context = context
+        self._again = again
+        self._spec = spec
+        self._rights = rights
+        self._limits = limits
+        self._merge_into = merge_into
+
+    async def run(self, watch: Watch, talk: _Talk) -> BuildStanding:
+        """Coordinate; signals leave in good order."""
+        import asyncio
+        import signal
+
+        from allswell.build.coordinator import Coordinator
+        from allswell.build.merge import GitMerge
+        from allswell.build.state import BuildPlace
+        from allswell.runtime.process.identity import this_process
+        from allswell.views.run import BuildShape
+
+        merge = None if self._merge_into is None else await GitMerge(self._merge_into).checked()
+        place = await BuildPlace.find(watch, self._spec.name, process=this_process(), typed=self._typed)
+        # Before the chat is joined: a second coordinator with the same key would displace the first one there.
+        build = await place.take(watch, agent=talk.name)
+        async with talk.open() as channel:
+            heard = channel if talk.url is None else Overheard(channel, self._context)
+            coordinator = Coordinator(
+                watch, heard, place, spec=self._again, rights=self._rights, limits=self._limits, merge=merge
+            )
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, coordinator.stop)
+            standing = await coordinator.run(build)
+        if self._context.json:
+            self._context.say(BuildShape.of(place.run, self._spec.name, standing))
+        return standing
+
+
+# Members of a build: `build-agent` and `audit-agent` take part in a chat with any command.
+
+
+def _add_members(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.add(
+        RUNNING,
+        "build-agent",
+        build_agent,
+        "allswell build-agent --chat ws://localhost:6667 --key ann.pem -- ./build.sh",
+        "allswell build-agent --chat ws://localhost:6667 --worktrees ../work --pr-url https://x/{component} -- make",
+    )
+    app.add(
+        RUNNING,
+        "audit-agent",
+        audit_agent,
+        "allswell audit-agent --chat ws://localhost:6667 --key bob.pem -- ./audit.sh",
+    )
+
+
+Chat = Annotated[str, Option("--chat", metavar="URL", help="The AgentChat server, ws://… or wss://….")]
+Room = Annotated[str, Option("--channel", metavar="NAME", help="Where the build is talked about.")]
+Key = Annotated[str | None, Option("--key", metavar="FILE", help="Our ed25519 key; made if it is not there yet.")]
+Boss = Annotated[str, Option("--coordinator", metavar="ID", help="Whose lines count. Default: who says TASKS first.")]
+Limit = Annotated[str, Option("--timeout", metavar="TIME", help="The hard limit of COMMAND each time.")]
+Idle = Annotated[str, Option("--idle", metavar="TIME", help="End COMMAND after so long without progress; or off.")]
+Words = Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What does the work.")]
+
+
+def build_agent(
+    chat: Chat,
+    channel: Room = "#build",
+    key: Key = None,
+    name: Annotated[str, Option("--name", metavar="NAME", help="As whom we talk.")] = "builder",
+    coordinator: Boss = "",
+    worktrees: Annotated[
+        str | None, Option("--worktrees", metavar="FOLDER", help="A git worktree there for each component.")
+    ] = None,
+    pr_url: Annotated[
+        str, Option("--pr-url", metavar="URL", help="The pull request's address, with {component} in it.")
+    ] = "",
+    timeout: Limit = "2h",
+    idle: Idle = "30m",
+    json: Json = False,
+    command: Words = None,
+) -> None:
+    """Build what the coordinator gives us: COMMAND runs for each component, under watch, until the build is complete.
+
+    It finds BUILD_COMPONENT and BUILD_AUDIT in its environment; its last line is the address of the pull request.
+    """
+    from allswell.build.agents import BuildAgent, CommandBuilder
+    from allswell.domain.build.line import is_url
+    from allswell.interfaces.chat.agentchat import ChatPlace
+
+    if pr_url and not is_url(pr_url.replace("{component}", "x")):
+        raise Refused("usage", f"{pr_url[:200]!r} is no address", where="--pr-url")
+    work = CommandBuilder(
+        _watched(command, timeout, idle), pr_url=pr_url, worktrees=None if worktrees is None else Path(worktrees)
+    )
+    place, boss = ChatPlace(chat, channel, name).checked(), _id(coordinator)
+    _take_part(place, key, lambda room: BuildAgent(room, work, coordinator=boss), json=json)
+
+
+def audit_agent(
+    chat: Chat,
+    channel: Room = "#build",
+    key: Key = None,
+    name: Annotated[str, Option("--name", metavar="NAME", help="As whom we talk.")] = "auditor",
+    coordinator: Boss = "",
+    timeout: Limit = "15m",
+    idle: Idle = "5m",
+    json: Json = False,
+    command: Words = None,
+) -> None:
+    """Audit what is ready: COMMAND runs for each READY, under watch, until the build is complete.
+
+    It finds BUILD_COMPONENT, BUILD_URL and BUILD_BUILDER in its environment. Exit code 0 is PASS.
+    """
+    from allswell.build.agents import AuditAgent, CommandAuditor
+    from allswell.interfaces.chat.agentchat import ChatPlace
+
+    work = CommandAuditor(_watched(command, timeout, idle))
+    place, boss = ChatPlace(chat, channel, name).checked(), _id(coordinator)
+    _take_part(place, key, lambda room: AuditAgent(room, work, coordinator=boss), json=json)
+
+
+def _id(agent: str) -> str:
+    """An agent's id as the server writes it, with @ before it; people leave it out."""
+    return agent if not agent or agent.startswith("@") else f"@{agent}"
+
+
+def _watched(command: list[str] | None, timeout: str, idle: str) -> WatchedCommand:
+    from allswell.build.agents import WatchedCommand
+    from allswell.domain.duration import parse
+
+    if not command:
+        raise Refused("no_command", "which command? put it behind --", where="COMMAND")
+    parse(timeout, where="--timeout")
+    if idle != "off":
+        parse(idle, where="--idle")
+    return WatchedCommand(tuple(command), ("--timeout", timeout, "--idle", idle))
+
+
+def _take_part(place: ChatPlace, key: str | None, make: Callable[[Channel], ChannelMember], *, json: bool) -> None:
+    """Join the channel and take part to the end; signals leave it, and end the command first."""
+    import asyncio
+    import signal
+
+    from allswell.interfaces.chat.agentchat import AgentChat, read_key
+    # moved
+
+    context = CliContext(None, json=json)
+    secret = None if key is None else read_key(Path(key))
+
+    async def live() -> None:
+        async with AgentChat(place, secret) as room:
+            member = make(Overheard(room, context))
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, member.stop)
+            await member.run()
+
+    asyncio.run(live())

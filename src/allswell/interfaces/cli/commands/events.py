@@ -1,0 +1,373 @@
+"""`events` and `comms`: the journal, and the communication log between agents that is read from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.errors import Refused
+from allswell.interfaces.cli.arguments import moment
+from allswell.interfaces.cli.context import CliContext, Exit, encoded, flush, write
+from allswell.interfaces.cli.options import Json, Option, Store
+from allswell.interfaces.cli.registry import LOOKING, Commands
+from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain, table, when, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from allswell.domain.mesh.comms import Comm
+    from allswell.domain.rules.event import Entry, Position
+    from allswell.engine.watch import Watch
+    from allswell.store.views import Views
+
+
+_CHUNK = 2_000
+_BAD = ("task_failed", "agent_timeout", "agent_idle", "agent_stalled", "lease_lapsed", "task_retried", "late_result")
+_ASKS = ("question_asked", "task_repeated_timeout")
+_GOOD = ("task_completed", "question_answered")
+_NAME = 20
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    _add_comms(app)
+    app.add(
+        LOOKING,
+        "events",
+        events,
+        "allswell events                            the last ones",
+        "allswell events --follow",
+        "allswell events --since 1h --kind task_failed --json",
+        'allswell events --task "write the changelog" --limit 1000',
+    )
+
+
+def events(
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as things happen.")] = False,
+    task: Annotated[
+        str | None, Option("--task", "-t", metavar="ID", help="Only about this task.", of=("task",))
+    ] = None,
+    kind: Annotated[
+        list[str] | None, Option("--kind", "-k", metavar="KIND", help="Only of this kind; repeatable.", of=("event",))
+    ] = None,
+    since: Annotated[
+        str | None, Option("--since", metavar="WHEN", help="1h back, or 2026-01-31T08:00; then no limit.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        Option("--limit", "-n", metavar="N", min=1, help="The last N. Default: 50.", show_default=False),
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """The journal: what has happened, the newest last. With --json, one event on each line."""
+    context = CliContext(store, json=json)
+    kinds = frozenset(map(_kind, kind or ()))
+    most = limit or (None if since else 50)
+    telling = EventPrinter(json=json)
+
+    async def past(views: Views) -> tuple[Callable[[Entry], bool], Position | None]:
+        from allswell.engine.lookup import find_task
+
+        about = None if task is None else await find_task(views, task)
+        now = (await views.view_agenda()).now
+        start = None if since is None else moment(since, now, "--since", past=True)
+
+        def fits(entry: Entry) -> bool:
+            event = entry.event
+            return (about is None or event.task == about) and (not kinds or event.kind in kinds)
+
+        last = None
+        async for entry in _last(views, most, fits, start or 0):
+            await telling.tell(entry, views, now)
+            last = entry.position
+        return fits, last
+
+    if not follow:
+        context.look(past)
+        if not telling.told and not json:
+            write("No events.\n")
+        return
+
+    async def live(watch: Watch) -> None:
+        from allswell.engine.status.journal import journal_end
+
+        views = watch.views
+        fits, last = await past(views)
+        flush()
+        async for entry in watch.events(after=last or await journal_end(views), follow=True):
+            if fits(entry):
+                await telling.tell(entry, views, None)
+                flush()
+
+    try:
+        context.run(live)
+    except KeyboardInterrupt:
+        context.leave(Exit.INTERRUPTED)
+
+
+def _kind(given: str) -> str:
+    from allswell.domain.rules.event import KINDS
+    from allswell.engine.lookup import did_you_mean
+
+    if given in KINDS:
+        return given
+    hint = did_you_mean(given, KINDS) or f"; choose one of: {', '.join(KINDS)}"
+    raise Refused("bad_kind", f"--kind: {given!r} is no kind of event{hint}", where="--kind")
+
+
+# --- finding the last ones --------------------------------------------------------------------------------------------
+
+
+async def _last(views: Views, most: int | None, fits: Callable[[Entry], bool], since: int) -> AsyncIterator[Entry]:
+    """The last events that fit, at most so many, none before a moment; in order."""
+    from allswell.engine.status.journal import first_number, numbering
+
+    at = await numbering(views)
+    end = await first_number(views, at, lambda entries: not entries)
+    # Transactions that overlap may be stamped a little out of order: begin a minute early and look at each.
+    begin = 0
+    if since:
+        begin = await first_number(views, at, lambda entries: not entries or entries[0].at >= since - 60_000) - 1
+    if most is None:
+        async for entry in _from(views, at(begin)):
+            if entry.at >= since and fits(entry):
+                yield entry
+        return
+    back = most
+    while True:
+        start = max(begin, end - back)
+        kept: deque[Entry] = deque(maxlen=most)
+        async for entry in _from(views, at(start)):
+            if entry.at >= since and fits(entry):
+                kept.append(entry)
+        if len(kept) == most or start <= begin:
+            break
+        back *= 8
+    for entry in kept:
+        yield entry
+
+
+async def _from(views: Views, after: Position) -> AsyncIterator[Entry]:
+    while entries := await views.journal(after, _CHUNK):
+        for entry in entries:
+            yield entry
+        after = entries[-1].position
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+class EventPrinter:
+    """Writes events, one on each line; names of tasks are looked up once."""
+
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+        self._names: dict[str, str] = {}
+        self.told = 0
+
+    async def tell(self, entry: Entry, views: Views, now: int | None) -> None:
+        """One event; without `now`, it has just happened."""
+        from allswell.views.delivery import EventShape
+
+        self.told += 1
+        if self._json:
+            write(encoded(EventShape.of(entry)) + "\n")
+            return
+        from allswell.engine.status.journal import MARKS, tell
+
+        event = entry.event
+        name = ""
+        if event.task is not None:
+            if event.task not in self._names:
+                row = await views.view_task(event.task)
+                self._names[event.task] = event.task if row is None else row.task.name
+            name = self._names[event.task]
+        moment_ = _clock(entry.at) if now is None else when(entry.at, now)
+        room = columns()
+        space = _NAME if room is None else min(_NAME * 3 // 2, max(_NAME, room // 4))
+        name = plain(name) if room is None else cut(plain(name), space)
+        padded = name + " " * (space - width_of(name))
+        line = f"{moment_:>10}  {MARKS.get(event.kind, ' ')} {padded}  {plain(tell(event))}".rstrip()
+        write(paint(line if room is None else cut(line, room), _style(event.kind)) + "\n")
+
+
+def _clock(at: int) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at / 1000).astimezone().strftime("%H:%M:%S")
+
+
+def _style(kind: str) -> str:
+    return "failed" if kind in _BAD else "warn" if kind in _ASKS else "ready" if kind in _GOOD else ""
+
+
+# `comms`: the communication log between agents, read from the journal.
+
+HEADS = (
+    *("Event", "Source Agent", "Target Agent", "Status", "Timeout (min)"),
+    *("Blocked Task", "Resolution", "Timestamp", "Retry Count"),
+)
+"""The nine fields, as the protocol names them."""
+
+
+def _add_comms(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.add(
+        LOOKING,
+        "comms",
+        comms,
+        "allswell comms                             who asked whom, and what came of it",
+        "allswell comms --agent oracle --status blocked --since 1d",
+        "allswell comms --follow --json",
+        "allswell comms --csv > log.csv",
+    )
+
+
+def comms(
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as things happen.")] = False,
+    agent: Annotated[
+        str, Option("--agent", "-a", metavar="NAME", help="Only what this agent asks or is asked.", of=("agent",))
+    ] = "",
+    status: Annotated[
+        str, Option("--status", metavar="STATUS", help="Only Sent, Received, Timeout, Blocked or Resolved.")
+    ] = "",
+    since: Annotated[
+        str | None, Option("--since", metavar="WHEN", help="Only from 1h back, or from 2026-01-31T08:00.")
+    ] = None,
+    limit: Annotated[int | None, Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")] = None,
+    csv: Annotated[bool, Option("--csv", help="Comma-separated, with the protocol's nine fields.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Every message between agents, the newest last: who asked whom, and what came of it."""
+    context = CliContext(store, json=json)
+    if csv and json:
+        raise Refused("usage", "--csv and --json are two answers; which of them?", where="--csv")
+
+    wanted = _status(status)
+
+    def fits(comm: Comm) -> bool:
+        from allswell.domain.mesh.comms import is_among
+
+        return is_among(comm, agent, wanted)
+
+    async def past(views: Views) -> tuple[Sequence[Comm], Position, int]:
+        now = (await views.view_agenda()).now
+        start = 0 if since is None else moment(since, now, "--since", past=True)
+        found, after = await _past(views, start, fits, limit)
+        return found, after, now
+
+    if not follow:
+        found, _, now = context.look(past)
+        if csv or json:
+            _writer(csv=csv)(found)
+        else:
+            none = "No message between agents fits." if agent or wanted or since else "No agent has asked another."
+            context.say(None, table(_COLUMNS, [_row(one, now) for one in found]) if found else none)
+        return
+    tell = _writer(csv=csv) if csv or json else _tell
+
+    async def live(watch: Watch) -> None:
+        from allswell.engine.status.journal import comm_of
+
+        found, after, _ = await past(watch.views)
+        tell(found)
+        flush()
+        async for entry in watch.events(after=after, follow=True):
+            comm = await comm_of(watch.views, entry)
+            if comm is not None and fits(comm):
+                tell([comm])
+                flush()
+
+    try:
+        context.run(live)
+    except KeyboardInterrupt:
+        context.leave(Exit.INTERRUPTED)
+
+
+def _status(given: str) -> str:
+    from allswell.domain.mesh.comms import STATUSES
+    from allswell.engine.lookup import did_you_mean
+
+    known = {status.casefold(): status for status in STATUSES}
+    if given and given.casefold() not in known:
+        hint = did_you_mean(given, STATUSES) or f"; choose one of: {', '.join(STATUSES)}"
+        raise Refused("bad_status", f"--status: {given!r} is no status{hint}", where="--status")
+    return known.get(given.casefold(), "")
+
+
+async def _past(
+    views: Views, since: int, fits: Callable[[Comm], bool], limit: int | None
+) -> tuple[Sequence[Comm], Position]:
+    from allswell.domain.rules.event import Position
+    from allswell.engine.status.journal import comm_of, first_number, numbering
+
+    found: deque[Comm] = deque(maxlen=limit)
+    after = Position()
+    if since:  # transactions that overlap may be stamped a little out of order: begin a minute early
+        at = await numbering(views)
+        early = since - 60_000
+        after = at(await first_number(views, at, lambda entries: not entries or entries[0].at >= early) - 1)
+    while entries := await views.journal(after, _CHUNK):
+        for entry in entries:
+            comm = await comm_of(views, entry) if entry.at >= since else None
+            if comm is not None and fits(comm):
+                found.append(comm)
+        after = entries[-1].position
+    return found, after
+
+
+_COLUMNS = (
+    Column("WHEN"),
+    Column("STATUS"),
+    Column("FROM", 6),
+    Column("TO", 6),
+    Column("EVENT", 26),
+    Column("RESOLUTION", 10, spare=True),
+    Column("TASK", 6),
+    Column("RETRY", right=True),
+    Column("ID", spare=True),
+)
+
+
+def _row(one: Comm, now: int) -> list[str]:
+    about = [when(one.at, now), one.status, one.source, one.target, one.event, one.resolution]
+    return [*about, one.task_name, str(one.retries), one.request]
+
+
+def _tell(found: Iterable[Comm]) -> None:
+    from allswell.views.fields import moment as at
+
+    for one in found:
+        about = f"{one.task_name}, retry {one.retries}, {one.request}"
+        said = plain(f"{one.source} → {one.target}: {one.event} ({about})")
+        write(f"{at(one.at)}  {one.status:<8}  {said}\n")
+
+
+def _writer(*, csv: bool) -> Callable[[Iterable[Comm]], None]:
+    """What writes rows for programs: JSON, one on each line, or CSV with a line of heads."""
+    from allswell.views.delivery import CommShape
+
+    if not csv:
+        return lambda found: write("".join(encoded(CommShape.of(one)) + "\n" for one in found))
+    import csv as tables
+    import io
+
+    def rows(found: Iterable[Comm]) -> None:
+        text = io.StringIO()
+        table_ = tables.writer(text)
+        for one in found:
+            shape = CommShape.of(one)
+            waited = "" if shape.timeout_min is None else f"{shape.timeout_min:g}"
+            table_.writerow(
+                [
+                    *(shape.event, shape.source_agent, shape.target_agent, shape.status, waited),
+                    *(shape.blocked_task, shape.resolution, shape.occurred_at, shape.retry_count),
+                ]
+            )
+        write(text.getvalue())
+
+    write(",".join(HEADS) + "\r\n")
+    return rows

@@ -1,0 +1,240 @@
+"""`serve` and `mcp`: the watch over HTTP, and the tools for agents on standard input and output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.errors import Refused
+from allswell.interfaces.cli.context import CliContext, flush, remark
+from allswell.interfaces.cli.options import Agent, Json, Option, Store
+from allswell.interfaces.cli.registry import RUNNING, WORKING, Commands
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from allswell.interfaces.http.listener import ListenAddress
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    _add_mcp(app)
+    app.add(
+        RUNNING,
+        "serve",
+        serve,
+        "allswell serve                               on this machine, port 8420",
+        "allswell serve --unix /run/user/1000/watch.sock",
+        "allswell serve --listen 0.0.0.0:8420 --tls-cert watch.pem --tls-key watch.key --host watch.example.org",
+    )
+
+
+def serve(
+    listen: Annotated[
+        str, Option("--listen", "-l", metavar="HOST:PORT", help="Where; a port of 0 is any that is free.")
+    ] = "127.0.0.1:8420",
+    unix: Annotated[str | None, Option("--unix", metavar="PATH", help="A unix socket instead, for you alone.")] = None,
+    tls_cert: Annotated[str | None, Option("--tls-cert", metavar="FILE", help="Its certificate chain, PEM.")] = None,
+    tls_key: Annotated[str | None, Option("--tls-key", metavar="FILE", help="The certificate's key, PEM.")] = None,
+    behind_proxy: Annotated[
+        bool, Option("--behind-proxy", help="A proxy in front of it speaks TLS; required for open addresses without.")
+    ] = False,
+    host: Annotated[
+        list[str] | None, Option("--host", metavar="NAME", help="A name that it is called by; repeatable.")
+    ] = None,
+    open_metrics: Annotated[
+        bool, Option("--open-metrics", help="Tell /metrics without a key; on this machine alone.")
+    ] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Serve the watch over HTTP, to whoever shows a key (`allswell key create`).
+
+    It sweeps while it runs. Ctrl-C or SIGTERM stops in good order: whoever waits is let go, whoever is being answered
+    gets the answer.
+    """
+    context = CliContext(store, json=json)
+    context.for_humans("serve")
+    _check_installed()
+    from msgspec.structs import replace
+
+    from allswell.interfaces.http.server import Served, run
+
+    context.check_there()
+
+    def tell(line: str) -> None:
+        if context.json:
+            import time
+
+            from allswell.views.commands import SaidShape
+            from allswell.views.fields import moment
+
+            context.say(SaidShape(moment(time.time_ns() // 1_000_000), line))
+            flush()
+        else:
+            remark(line)
+
+    served = Served(context.url, context.settings, context.home, tell)
+    address = _address(listen, unix, tls_cert, tls_key, behind_proxy=behind_proxy, names=host)
+    run(served, replace(address, open_metrics=open_metrics))
+
+
+@contextlib.contextmanager
+def listening_at(context: CliContext, place: str) -> Iterator[tuple[socket.socket, ListenAddress]]:
+    """A socket that listens for this machine alone, as `up --serve` has it: HOST:PORT, or the path of a unix socket."""
+    from allswell.app import is_remote
+
+    context.for_humans("serve")
+    _check_installed()
+    from allswell.interfaces.http.listener import check_address, listening
+
+    if is_remote(context.url):
+        raise Refused("not_remote", "the watch is served already, where its store is", where="--serve")
+    address = _address(place, place if "/" in place else None, None, None, behind_proxy=False, names=None)
+    try:
+        check_address(address)
+    except Refused as error:
+        hint = "`allswell serve` beside it has --tls-cert, --tls-key and --behind-proxy"
+        raise Refused(error.code, error.message, where="--serve", hint=hint) from None
+    with listening(address) as (made, where):
+        yield made, where
+
+
+def _check_installed() -> None:
+    try:
+        import prometheus_client  # noqa: F401 - only whether it is there
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        text = "serving over HTTP needs more: pip install 'allswell[server]'"
+        raise Refused("no_server", text, where="serve") from error
+
+
+def _address(
+    listen: str,
+    unix: str | None,
+    certificate: str | None,
+    private_key: str | None,
+    *,
+    behind_proxy: bool,
+    names: list[str] | None,
+) -> ListenAddress:
+    from allswell.interfaces.http.listener import ListenAddress
+
+    if unix is not None:
+        if certificate is not None or private_key is not None:
+            raise Refused("bad_tls", "a unix socket needs no TLS", where="--unix")
+        return ListenAddress(unix=unix, names=tuple(names or ()))
+    place, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
+        raise Refused("bad_address", f"{listen!r} must be HOST:PORT, such as 127.0.0.1:8420", where="--listen")
+    bare = place.removeprefix("[").removesuffix("]")
+    return ListenAddress(
+        bare or "127.0.0.1",
+        int(port),
+        certificate=certificate,
+        private_key=private_key,
+        behind_proxy=behind_proxy,
+        names=tuple(names or ()),
+    )
+
+
+# `mcp`: the tools for agents on standard input and output, as clients of the Model Context Protocol start them.
+
+
+def _add_mcp(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.add(
+        WORKING,
+        "mcp",
+        mcp,
+        "claude mcp add allswell -- allswell mcp     in Claude Code; docs/mcp.md tells more",
+        "allswell mcp --agent ada --role build       speaks for ada alone",
+        "allswell mcp --store https://watch.example.org:8420  the key comes from ALLSWELL_KEY",
+    )
+
+
+def mcp(
+    agent: Agent = None,
+    role: Annotated[
+        list[str] | None, Option("--role", "-r", metavar="ROLE", help="With --agent: claims for this role; repeatable.")
+    ] = None,
+    store: Store = None,
+) -> None:
+    """Give agents their tools over the Model Context Protocol (MCP), on standard input and output.
+
+    Where the store is a server's URL, or `allswell serve` runs beside it and ALLSWELL_KEY is set, all is passed on to
+    that server. Inside an attempt that has a supervisor, one speaks for that attempt alone.
+    """
+    context = CliContext(store, json=False)
+    if store is None and os.environ.get("ALLSWELL_SOCKET"):
+        _within_attempt()
+        return
+    _outside_attempts(context)
+    server = _server_of(context)
+    if server is not None:
+        from allswell.interfaces.mcp.proxy import run
+        from allswell.remote.discovery import key_from
+
+        run(server, key_from(os.environ))
+        return
+    if role and agent is None:
+        raise Refused("usage", "--role goes with --agent: who claims for it?", where="--role")
+    context.check_there()
+    try:
+        from allswell.interfaces.mcp.server import caller, serve_store
+    except ImportError as error:
+        raise _not_installed() from error
+    serve_store(context.url, context.settings, context.home, caller(agent, role or ()), remark)
+
+
+def _outside_attempts(context: CliContext) -> None:
+    """Refuse to speak past the supervisor of an attempt that this runs in; a client may have dropped the variables."""
+    try:
+        context.for_humans("mcp")
+    except Refused as error:
+        if error.code != "not_human":
+            raise
+        text = "inside an attempt this speaks through its socket alone, and ALLSWELL_SOCKET is not set, or --store is"
+        hint = "hand ALLSWELL_SOCKET, _SECRET, _TASK and _TOKEN on to it (in Codex: env_vars)"
+        raise Refused(error.code, text, where="mcp", hint=hint) from None
+
+
+def _within_attempt() -> None:
+    from allswell.interfaces.mcp.attempt_handlers import OwnLease
+
+    own = OwnLease.of(os.environ)
+    try:
+        from allswell.interfaces.mcp.server import serve_attempt
+    except ImportError as error:
+        raise _not_installed() from error
+    if own is not None:
+        serve_attempt(own)
+
+
+def _not_installed() -> Refused:
+    return Refused("no_mcp", "the tools for agents need more: pip install 'allswell[mcp]'", where="mcp")
+
+
+def _server_of(context: CliContext) -> str | None:
+    """The server to pass everything on to; None: the store is opened here."""
+    from allswell.domain.values import scheme_of
+    from allswell.remote.discovery import FILE_VARIABLE, VARIABLE
+
+    if scheme_of(context.url) in ("https", "http", "http+unix"):
+        return context.url
+    if not (os.environ.get(VARIABLE) or os.environ.get(FILE_VARIABLE)):
+        return None
+    return _answering(context.home)
+
+
+def _answering(home: Path) -> str | None:
+    """The server that is known to serve this folder, if it answers."""
+    from allswell.remote.connection import is_there
+    from allswell.remote.discovery import known
+
+    url = known(home)
+    return url if url is not None and is_there(url) else None

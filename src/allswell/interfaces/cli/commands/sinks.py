@@ -1,0 +1,419 @@
+"""`sinks`, `alerts test`, `deliveries`: who is told of what happens, whether that works, what is still to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from allswell.engine.status.explanation import many
+from allswell.errors import Refused
+from allswell.interfaces.cli.context import CliContext, Exit, flush
+from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.registry import DECIDING, LOOKING, RUNNING, UPKEEP, Commands
+from allswell.interfaces.cli.rendering import Column, block, in_words, paint, plain, table, when
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from allswell.domain.notify.delivery import Delivery
+    from allswell.domain.notify.spec import SinkSpec
+    from allswell.engine.watch import Watch
+    from allswell.interfaces.notifications.sink import Sink
+    from allswell.store.views import Views
+    from allswell.views.delivery import RouteTestedShape, SinkCheckedShape, SinkShape
+
+
+_MOST = 1_000_000
+Name = Annotated[str | None, Argument(metavar="[NAME]", help="Only this one.")]
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    _add_deliveries(app)
+    app.add(LOOKING, "sinks", sinks, "allswell sinks", "allswell sinks --json")
+    app.add(UPKEEP, "sinks check", check, "allswell sinks check", "allswell sinks check oncall")
+    app.add(
+        UPKEEP,
+        "sinks setup",
+        setup,
+        "allswell sinks setup log",
+    )
+    app.add(UPKEEP, "sinks forget", forget, "allswell sinks forget hook")
+    app.add(RUNNING, "sinks run", run, "allswell sinks run                         beside a fleet elsewhere")
+    app.add(UPKEEP, "alerts test", try_alerts, "allswell alerts test", "allswell alerts test oncall")
+
+
+def sinks(store: Store = None, json: Json = False) -> None:
+    """List who is told of what happens, and what still waits for them."""
+    from allswell.domain.notify.delivery import DeliveryFilter
+    from allswell.views.delivery import SinkShape, SinksShape
+
+    context = CliContext(store, json=json)
+    specs = _known(context)
+
+    async def work(views: Views) -> list[SinkShape]:
+        kept = await views.view_deliveries(DeliveryFilter(limit=_MOST))
+        found = []
+        for name in [*specs, *await _removed(views, specs)]:
+            own = [one for one in kept if one.sink == name]
+            waiting = [one for one in own if not one.given_up]
+            reason = next((one.reason for one in waiting if one.tries), "")
+            kind = specs[name].kind if name in specs else ""
+            found.append(SinkShape(name, kind, name in specs, len(waiting), len(own) - len(waiting), reason))
+        return found
+
+    found = context.look(work)
+    heads = (
+        *(Column("SINK", 8), Column("KIND")),
+        *(Column("WAITING", None, right=True), Column("GIVEN UP", None, right=True), Column("WHY", 24)),
+    )
+    rows = [[one.sink, one.kind or "removed", str(one.waiting), str(one.given_up), one.reason] for one in found]
+    words = table(heads, rows) if rows else "Nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)."
+    gone = next((one.sink for one in found if not one.set_up), None)
+    if gone is not None:
+        words += (
+            f"\n{plain(gone)} is not set up any more: `allswell sinks forget {plain(gone)}` drops what is kept of it."
+        )
+    context.say(SinksShape(found), in_words(words))
+
+
+async def _removed(views: Views, specs: Collection[str]) -> list[str]:
+    """The sinks that something is kept of, and that are not set up here any more."""
+    from allswell.domain.notify.delivery import follower_name, sink_of
+
+    known = {sink_of(key) or "" for key in await views.view_kept(follower_name(""))}
+    return sorted(known - {"", *specs})
+
+
+def forget(
+    name: Annotated[
+        str, Argument(metavar="NAME", help="A sink that is not set up any more, or a follower of your own.")
+    ],
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Forget a sink that was removed from the settings: how far it was told, and what still waited for it.
+
+    A follower of your own (`watch.follow`) is forgotten by its name, too: one that never comes back counts as behind.
+    """
+    from allswell.domain.notify.delivery import DeliveryFilter, follower_name
+    from allswell.engine.lookup import did_you_mean
+    from allswell.engine.status.explanation import many
+    from allswell.views.delivery import SinkForgottenShape
+
+    context = CliContext(store, json=json)
+    context.for_humans("sinks forget")
+    specs = _known(context)
+    if name in specs:
+        text = f"the sink {name} is set up here: remove [sinks.{name}] from the settings first"
+        raise Refused("sink_set_up", text, where="NAME")
+
+    async def work(watch: Watch) -> int:
+        gone = await _removed(watch.views, specs)
+        if name in await watch.views.view_cursors():
+            await watch.outbox.forget(name, "")
+            return 0
+        if name not in gone:
+            hint = did_you_mean(name, gone) or (f"; there are: {', '.join(gone)}" if gone else "")
+            raise Refused("unknown_sink", f"nothing is kept of a sink {name!r}{hint}", where="NAME")
+        waiting = await watch.outbox.view_deliveries(DeliveryFilter(name, limit=_MOST))
+        await watch.outbox.forget(follower_name(name), name)
+        return len(waiting)
+
+    dropped = context.run(work)
+    words = f"Forgotten: {plain(name)}, with {many(dropped, 'delivery', 'deliveries')} that waited for it."
+    context.say(SinkForgottenShape(name, dropped), words)
+
+
+def check(name: Name = None, store: Store = None, json: Json = False) -> None:
+    """Check that each sink has what it needs: its secrets, its library, routes and addresses that can be read."""
+    import asyncio
+
+    from allswell.views.delivery import SinksCheckedShape
+
+    context = CliContext(store, json=json)
+    found = asyncio.run(_checked(_chosen(context, name).values()))
+    words = [
+        f"{plain(one.sink)} ({one.kind}): {paint('ok', 'ready') if one.fits else paint('wrong', 'failed')}\n"
+        + block(in_words(one.says), "  ")
+        for one in found
+    ]
+    context.say(SinksCheckedShape(found), "\n".join(words))
+    if not all(one.fits for one in found):
+        context.leave(Exit.FAILED)
+
+
+async def _checked(specs: Iterable[SinkSpec]) -> list[SinkCheckedShape]:
+    from allswell.interfaces.notifications.follower import make_sink
+    from allswell.views.delivery import SinkCheckedShape
+
+    found = []
+    for spec in specs:
+        try:
+            sink = make_sink(spec)
+            try:
+                says, fits = await sink.check(), True
+            finally:
+                await sink.close()
+        except Refused as error:
+            says, fits = error.message, False
+        found.append(SinkCheckedShape(spec.name, spec.kind, fits, says))
+    return found
+
+
+def setup(
+    name: Annotated[str, Argument(metavar="NAME", help="A sink of kind notion.")],
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Make the Notion database that a sink writes to, or check the one it has."""
+    import asyncio
+
+    from allswell.interfaces.notifications.follower import make_sink
+    from allswell.interfaces.notifications.notion import NotionSink
+    from allswell.views.delivery import SetUpShape
+
+    context = CliContext(store, json=json)
+    spec = _chosen(context, name)[name]
+    sink = make_sink(spec)
+    if not isinstance(sink, NotionSink):
+        raise Refused(
+            "nothing_to_set_up", f"the sink {name} needs no setting up: it is of kind {spec.kind}", where="NAME"
+        )
+
+    async def work() -> str:
+        try:
+            return await sink.check() if spec.database else await sink.set_up()
+        finally:
+            await sink.close()
+
+    said = asyncio.run(work())
+    if spec.database:
+        context.say(SetUpShape(name, spec.database, made=False), f"{said[0].upper()}{said[1:]}.")
+    else:
+        words = f'Made. Add this to [sinks.{name}] in allswell.toml:\n\ndatabase = "{said}"'
+        context.say(SetUpShape(name, said, made=True), words)
+
+
+async def _both(*work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    await asyncio.gather(*work)
+
+
+def run(name: Name = None, store: Store = None, json: Json = False) -> None:
+    """Tell the sinks of what happens, and post requests to addresses, until Ctrl-C; `allswell up` does it by itself."""
+    import asyncio
+    import signal
+
+    from allswell.interfaces.notifications.follower import make_sink, posting_of, run_sinks
+    from allswell.interfaces.notifications.webhook import deliver_requests
+    from allswell.views.commands import SaidShape
+    from allswell.views.fields import moment
+
+    context = CliContext(store, json=json)
+    chosen = {} if name is None and not _known(context) else _chosen(context, name)
+    made: list[Sink] = [make_sink(spec) for spec in chosen.values()]
+
+    async def live(watch: Watch) -> None:
+        delivering = deliver_requests(watch, posting_of(context.settings, watch.clock.wall))
+        following = asyncio.ensure_future(_both(run_sinks(watch, made), delivering))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, following.cancel)
+        told = f"telling {', '.join(sink.name for sink in made)}" if made else "posting webhook requests"
+        said = f"{told}; Ctrl-C stops"
+        context.say(SaidShape(moment(await watch.now()), said), said)
+        flush()
+        await asyncio.wait([following])
+        if not following.cancelled():
+            following.result()
+
+    context.run(live, making=True)
+
+
+def try_alerts(name: Name = None, store: Store = None, json: Json = False) -> None:
+    """Send a test alert on every route, and say which arrived."""
+    import asyncio
+
+    from allswell.views.delivery import AlertsTestedShape
+
+    context = CliContext(store, json=json)
+    specs = [spec for spec in _chosen(context, name).values() if spec.kind == "alerts"]
+    if not specs:
+        said = "no sink of kind alerts is set up here" if name is None else f"the sink {name} is not of kind alerts"
+        raise Refused("no_alerts", f"{said}; docs/sinks.md shows one", where="sinks")
+    found = asyncio.run(_tested(specs))
+    words = []
+    for one in found:
+        ended = paint("arrived", "ready") if one.delivered else paint("failed", "failed")
+        words.append(f"{plain(one.sink)}, {one.severity}, route {one.route}: {ended}")
+        words += [block(one.reason, "  ")] if one.reason else []
+    context.say(AlertsTestedShape(found), "\n".join(words))
+    if not all(one.delivered for one in found):
+        context.leave(Exit.FAILED)
+
+
+async def _tested(specs: Sequence[SinkSpec]) -> list[RouteTestedShape]:
+    from allswell.domain.notify.spec import SEVERITIES
+    from allswell.interfaces.notifications.alerts import AlertsSink
+    from allswell.interfaces.notifications.follower import make_sink
+    from allswell.interfaces.notifications.sink import NotDelivered
+    from allswell.views.delivery import RouteTestedShape
+
+    found = []
+    for spec in specs:
+        sink = make_sink(spec)
+        assert isinstance(sink, AlertsSink)  # noqa: S101 - of this kind
+        for severity in SEVERITIES:
+            for target in [one for one in sink.targets if one.startswith(f"{severity}.")]:
+                reason = ""
+                try:
+                    await sink.tell(target, severity, "A test", f"Allswell tells you what is {severity} here.")
+                except NotDelivered as error:
+                    reason = error.failure.reason
+                number = int(target.partition(".")[2]) + 1
+                found.append(RouteTestedShape(spec.name, severity, number, not reason, reason))
+    return found
+
+
+def _known(context: CliContext) -> Mapping[str, SinkSpec]:
+    return context.settings.sinks
+
+
+def _chosen(context: CliContext, name: str | None) -> dict[str, SinkSpec]:
+    """The sinks that are meant; `Refused` if there are none."""
+    from allswell.engine.lookup import did_you_mean
+
+    known = _known(context)
+    if not known:
+        raise Refused("no_sinks", "nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)", where="sinks")
+    if name is None:
+        return dict(known)
+    if name not in known:
+        hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
+        raise Refused("unknown_sink", f"there is no sink {name!r}{hint}", where="NAME")
+    return {name: known[name]}
+
+
+# `deliveries`: what sinks still have to deliver or have given up; it can be tried again, or dropped.
+
+_PAGE = 100
+SinkOption = Annotated[str | None, Option("--sink", metavar="NAME", help="Only those of this sink.")]
+Id = Annotated[str | None, Argument(metavar="[ID]", help="Which one; the beginning of its id is enough.")]
+
+
+def _add_deliveries(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.add(LOOKING, "deliveries", deliveries, "allswell deliveries", "allswell deliveries --given-up --json")
+    app.add(
+        DECIDING,
+        "deliveries retry",
+        retry,
+        "allswell deliveries retry                  all that were given up or are failing",
+        "allswell deliveries retry msg_hook_18e",
+    )
+    app.add(
+        DECIDING, "deliveries drop", drop, "allswell deliveries drop msg_hook_18e", "allswell deliveries drop --all"
+    )
+
+
+def deliveries(
+    sink: SinkOption = None,
+    given_up: Annotated[bool, Option("--given-up", help="Only those that were given up.")] = False,
+    limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="At most so many.")] = _PAGE,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List what sinks still have to deliver, and what they have given up."""
+    from allswell.domain.notify.delivery import DeliveryFilter
+    from allswell.views.delivery import DeliveriesShape
+
+    context = CliContext(store, json=json)
+
+    async def work(views: Views) -> tuple[list[Delivery], int]:
+        which = DeliveryFilter(sink, given_up=True if given_up else None, limit=limit)
+        return await views.view_deliveries(which), (await views.view_agenda()).now
+
+    found, now = context.look(work)
+    if not found:
+        context.say(DeliveriesShape([]), "Nothing waits to be delivered.")
+        return
+    words = table(_COLUMNS, [_row(one, now) for one in found], styled=2)
+    if any(one.given_up for one in found):
+        words += in_words("\n`allswell deliveries retry` tries them again; `allswell deliveries drop` ends it.")
+    context.say(DeliveriesShape.of(found), words)
+
+
+_COLUMNS = (
+    Column("ID", 12),
+    Column("SINK", 8),
+    Column("STATE"),
+    Column("TRIES", None, right=True),
+    Column("NEXT", None),
+    Column("WHY", 24),
+)
+
+
+def _row(one: Delivery, now: int) -> list[str]:
+    from allswell.views.delivery import DeliveryShape
+
+    state = DeliveryShape.of(one).state.replace("_", " ")
+    then = "" if one.given_up or not one.next_at else when(one.next_at, now)
+    return [one.id, one.sink, state, str(one.tries), then, one.reason]
+
+
+def retry(id_: Id = None, sink: SinkOption = None, store: Store = None, json: Json = False) -> None:
+    """Try deliveries again that were given up or are failing: at once, and as patiently as new ones."""
+    _revise("retried", id_, sink, all_=True, store=store, json=json)
+
+
+def drop(
+    id_: Id = None,
+    sink: SinkOption = None,
+    all_: Annotated[bool, Option("--all", help="Everything that was given up or is failing.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Drop deliveries that were given up or are failing: nobody will be told."""
+    if id_ is None and not all_:
+        raise Refused("usage", "which? name one, or --all that were given up or are failing", where="ID")
+    _revise("dropped", id_, sink, all_=all_, store=store, json=json)
+
+
+def _revise(
+    did: Literal["retried", "dropped"],
+    id_: str | None,
+    sink: str | None,
+    *,
+    all_: bool,
+    store: str | None,
+    json: bool,
+) -> None:
+    from allswell.domain.notify.delivery import DeliveryFilter, again
+    from allswell.views.delivery import RevisedShape
+
+    context = CliContext(store, json=json)
+    context.for_humans("deliveries")
+
+    async def work(watch: Watch) -> list[str]:
+        kept = await watch.outbox.view_deliveries(DeliveryFilter(sink, limit=_MOST))
+        failing = [one for one in kept if all_ and (one.given_up or one.tries)]
+        found = failing if id_ is None else [_meant(kept, id_)]
+        if did == "retried":
+            await watch.outbox.revise([again(one) for one in found])
+        else:
+            await watch.outbox.revise([], found)
+        return [one.id for one in found]
+
+    done = context.run(work)
+    words = f"{did.capitalize()}: {many(len(done), 'delivery', 'deliveries')}." if done else f"Nothing is to be {did}."
+    context.say(RevisedShape(did, done), words)
+
+
+def _meant(kept: Sequence[Delivery], id_: str) -> Delivery:
+    """The delivery that an id, or its beginning, names; `Refused` where it names none or several."""
+    named = [one for one in kept if one.id == id_] or [one for one in kept if id_ and one.id.startswith(id_)]
+    if len(named) != 1:
+        said = f"{len(named)} deliveries begin so" if named else "no delivery has this id, or it was made by now"
+        raise Refused("unknown_delivery", f"{id_!r}: {said}; `allswell deliveries` lists them", where="ID")
+    return named[0]

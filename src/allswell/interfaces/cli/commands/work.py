@@ -1,0 +1,491 @@
+"""Commands for whoever does the work: `claim`, `checkin`, `done`, `fail`, `release`, and `ask`.
+
+A holder names its lease by task and token, as options or in the environment (`ALLSWELL_TASK`, `ALLSWELL_TOKEN`,
+`ALLSWELL_AGENT`); one that runs under a supervisor speaks through its socket (`ALLSWELL_SOCKET`) and types nothing but
+its words. What ends an attempt carries an id made from
+its content: saying it twice, because the first answer was lost, is the same as saying it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.engine.status.explanation import typed
+from allswell.errors import Refused
+from allswell.interfaces.cli import arguments
+from allswell.interfaces.cli.arguments import hold_of, json_of, text_of
+from allswell.interfaces.cli.context import CliContext, Exit
+from allswell.interfaces.cli.options import Agent, Argument, Json, Option, Store, Task, Token
+from allswell.interfaces.cli.registry import WORKING, Commands
+from allswell.interfaces.cli.rendering import (
+    block,
+    columns,
+    harmless,
+    paint,
+    pairs,
+    plain,
+    sentence,
+    typed_here,
+    when,
+    width_of,
+)
+
+if TYPE_CHECKING:
+    from allswell.domain.ids import QuestionId
+    from allswell.domain.question import Option as Choice
+    from allswell.domain.question import Question
+    from allswell.engine.watch import Watch
+    from allswell.runtime.agent_socket import AskMessage
+
+
+# `ask`: an agent's question to a human, and waiting for the answer.
+
+_POLL_SECONDS = 0.25
+
+
+def _add_ask(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.add(
+        WORKING,
+        "ask",
+        ask,
+        'allswell ask "Which table shall I migrate?"',
+        'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
+    )
+
+
+def ask(
+    text: Annotated[str, Argument(metavar="TEXT", help="The question; @file, or - for standard input.")],
+    option: Annotated[
+        list[str] | None,
+        Option("--option", "-o", metavar="KEY=LABEL", help="A way to answer; repeatable. Default: in words."),
+    ] = None,
+    hold: Annotated[bool, Option("--hold", help="Keep the task and go on meanwhile.")] = False,
+    wait: Annotated[
+        str | None, Option("--wait", "-w", metavar="TIME", help="Wait so long for the answer, else exit code 3.")
+    ] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Ask a human, and wait for the answer or go on.
+
+    Without --hold this attempt ends, and the task waits for the answer.
+
+    A KEY that names an act (clarify, retry, reply) does that; any other one lets the task go on. Limits, cost and the
+    end of a task are not an agent's to offer: a human has these ways anyway.
+    """
+    from allswell.domain.duration import parse
+    from allswell.views.question import QuestionShape
+
+    context = CliContext(store, json=json)
+    asked = text_of(text, "TEXT")
+    options = tuple(map(_option, option or ()))
+    patience = None if wait is None else parse(wait, where="--wait") / 1000
+
+    async def work(watch: Watch) -> Question:
+        held = await hold_of(context, watch, task, token, agent)
+        id_ = await held.ask(asked, options, hold=hold)
+        return await _answered(watch, id_, patience or 0.0)
+
+    path = arguments.socket_of(store)
+    if path is None:
+        question = context.run(work)
+    else:
+        from allswell.runtime.agent_socket import AskMessage
+
+        question = _asked_through(
+            path, AskMessage(task=task, token=token, text=asked, options=options, hold=hold), patience
+        )
+    if question.closed_at is not None:
+        words = "\n".join(part for part in (question.choice or "", block(question.answer)) if part)
+        context.say(QuestionShape.of(question), words)
+        return
+    context.say(QuestionShape.of(question), str(question.id))
+    over = "" if hold else " This attempt is over: the task waits for the answer."
+    if wait is not None:
+        context.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")
+    context.hint(f"Asked; `{typed('why', question.id)}` shows each way to answer.{over}")
+
+
+def _asked_through(path: str, word: AskMessage, patience: float | None) -> Question:
+    """Ask through the supervisor, and look again until the question is closed or patience ends."""
+    from time import monotonic, sleep
+
+    from allswell.errors import Bug
+    from allswell.runtime.agent_socket import LookMessage
+
+    until = monotonic() + (patience or 0.0)
+    question = arguments.tell(path, word).question
+    while question is not None and question.closed_at is None and (left := until - monotonic()) > 0:
+        sleep(min(left, _POLL_SECONDS))
+        question = arguments.tell(path, LookMessage(question=question.id)).question
+    if question is None:
+        raise Bug("a question was asked, and none came back")
+    return question
+
+
+def _option(given: str) -> Choice:
+    from allswell.domain.question import option_of
+
+    key, sign, label = given.partition("=")
+    if not sign or not key.strip() or not label.strip():
+        raise Refused("bad_option", f"--option {given!r} must be KEY=LABEL, such as yes='Go ahead'", where="--option")
+    return option_of(key.strip(), label.strip())
+
+
+async def _answered(watch: Watch, id_: QuestionId, patience: float) -> Question:
+    """The question once it is closed, or as it is when patience ends."""
+    import asyncio
+
+    until = asyncio.get_running_loop().time() + patience
+    while True:
+        question = await watch.question(id_)
+        if question is None:
+            raise Refused("unknown_question", f"there is no question {id_}", where="question")
+        left = until - asyncio.get_running_loop().time()
+        if question.closed_at is not None or left <= 0:
+            return question
+        await asyncio.sleep(min(left, _POLL_SECONDS))
+
+
+if TYPE_CHECKING:
+    from allswell.domain.lease.claim import Granted
+    from allswell.domain.task.model import Handover, TaskRow
+    from allswell.engine.lease import Held
+    from allswell.engine.watch import Watch
+
+    Said = Callable[[Held, Watch], Awaitable[None]]
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    holding = "allswell done --task t_… --token 1"
+    app.add(
+        WORKING,
+        "claim",
+        claim,
+        "allswell claim --agent ada",
+        "allswell claim --agent ada --role critic --wait 10m --json",
+        "allswell claim --agent ada --lease 1m   check in every minute, or lose it",
+    )
+    app.add(
+        WORKING,
+        "checkin",
+        checkin,
+        'allswell checkin "half of it is here" --progress 0.5',
+        "allswell checkin --json",
+    )
+    app.add(
+        WORKING,
+        "done",
+        done,
+        "allswell done",
+        """allswell done '{"pages": 12}'""",
+        "allswell done @result.json",
+        holding,
+    )
+    app.add(
+        WORKING,
+        "fail",
+        fail,
+        'allswell fail "connection reset" --class network',
+        'allswell fail "429" --class rate_limit --retry-after 90s --service anthropic',
+    )
+    app.add(WORKING, "release", release, 'allswell release "wrong machine" --delay 5m')
+    _add_ask(app)
+
+
+# --- claiming ---------------------------------------------------------------------------------------------------------
+
+
+def claim(
+    agent: Agent = None,
+    role: Annotated[
+        list[str] | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role; repeatable.")
+    ] = None,
+    wait: Annotated[str, Option("--wait", "-w", metavar="TIME", help="Wait so long for a task.")] = "0s",
+    lease: Annotated[
+        str | None, Option("--lease", "-l", metavar="TIME", help="Promise to check in at least this often.")
+    ] = None,
+    count: Annotated[
+        int | None, Option("--count", "-n", metavar="N", help="Take up to N; the JSON is a list then.")
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Take a task to work on; exit code 5 when there is none."""
+    from allswell.domain.duration import parse
+    from allswell.views.lease import ClaimShape, ClaimsShape, NoClaimShape
+
+    context = CliContext(store, json=json)
+    if not agent:
+        raise Refused("no_agent", "who claims? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
+    context.for_its_agent(agent)
+    length = None if lease is None else parse(lease, where="--lease")
+    patience = parse(wait, where="--wait")
+    most = 1 if count is None else count
+
+    async def work(watch: Watch) -> list[Granted]:
+        leases = await watch.claim_many(most, agent=agent, roles=role or None, wait=patience, lease=length)
+        return [lease.granted for lease in leases]
+
+    granted = context.run(work)
+    if not granted:
+        context.say(NoClaimShape(None) if count is None else ClaimsShape([]))
+        context.leave(Exit.NOTHING, None if json else "nothing to claim")
+    claims = [ClaimShape.of(one) for one in granted]
+    context.say(claims[0] if count is None else ClaimsShape(claims), "\n\n".join(map(told_claim, granted)))
+
+
+def told_claim(granted: Granted) -> str:
+    """A claimed task in words, with what to type next."""
+    from allswell.domain.agents.handover import answer_in_words
+
+    lease, task = granted.lease, granted.task
+    needs = task.record.needs_ended
+    shown = pairs(
+        [
+            ("task", f"{paint(plain(task.name), 'bold')}  {task.id}"),
+            ("attempt", f"{lease.token} (the token is {lease.token})"),
+            ("limit", "none" if lease.limit_at is None else when(lease.limit_at, granted.told_at)),
+            ("renew", "" if lease.length is None else f"check in at least every {lease.length / 1000:g}s"),
+            ("payload", "" if granted.payload == "null" else harmless(granted.payload)),
+            ("handover", "" if task.record.handover is None else _handed(task.record.handover)),
+            ("answers", "\n".join(harmless(answer_in_words(one)) for one in task.record.answers)),
+            (
+                "not done",
+                "\n".join(
+                    f"{harmless(one.name or one.task)} was {one.outcome}: {harmless(one.reason)}" for one in needs
+                ),
+            ),
+            ("notes", "\n".join(map(harmless, task.record.notes))),
+        ]
+    )
+    from shlex import quote
+
+    nexts = (
+        *_exports(f"ALLSWELL_TASK={task.id}", f"ALLSWELL_TOKEN={lease.token}", f"ALLSWELL_AGENT={quote(lease.agent)}"),
+        typed_here('allswell checkin "what you did" --progress 0.5'),
+        typed_here("allswell done '\"result\"'"),
+        typed_here('allswell fail "why"'),
+    )
+    return shown + "\n" + paint("next:", "dim") + "\n" + "\n".join(f"  {line}" for line in nexts)
+
+
+def _handed(left: Handover) -> str:
+    """What the last attempt leaves to this one, as sentences."""
+    from allswell.engine.status.explanation import clean, quoted
+    from allswell.engine.status.task import outcome
+
+    share = "" if left.progress is None else f" ({left.progress:.0%})"
+    word = f"\nits last word: {quoted(left.note)}{share}" if left.note or share else ""
+    chosen = f"\nthe answer was: {clean(left.answer)}" if left.answer else ""
+    return f"{clean(left.agent)} {outcome(left.reason, left.message)}{word}{chosen}"
+
+
+def _exports(*variables: str) -> list[str]:
+    """What puts the lease into the environment: on one line where that is wide enough, never broken elsewhere."""
+    room = columns()
+    if room is None or sum(map(width_of, variables)) + len("  export") + len(variables) <= room:
+        return [f"export {' '.join(variables)}"]
+    return [f"export {variable}" for variable in variables]
+
+
+# --- holding ----------------------------------------------------------------------------------------------------------
+
+
+def _made_of(verb: str, held: Held, *content: object) -> str:
+    """The id of a command that is the same whenever the same is said about the same lease."""
+    from allswell.engine.ids import command_of
+
+    return command_of(verb, held.task, held.token, held.agent, *content)
+
+
+def checkin(
+    note: Annotated[str, Argument(metavar="NOTE", help="What you did.", show_default=False)] = "",
+    progress: Annotated[float | None, Option("--progress", "-p", metavar="SHARE", help="How far, from 0 to 1.")] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Prove progress; the answer says how much time is left, and what came meanwhile."""
+    from allswell.engine.lease import HolderNews, check_in
+    from allswell.views.lease import OrdersShape
+
+    context = CliContext(store, json=json)
+    path = arguments.socket_of(store)
+    if path is not None:
+        from allswell.runtime import agent_socket
+
+        reply = arguments.tell(path, agent_socket.CheckInMessage(task=task, token=token, note=note, progress=progress))
+        told = arguments.orders_of(reply)
+        context.say(told, arguments.in_words(told))
+        return
+
+    async def work(watch: Watch) -> HolderNews:
+        held = await hold_of(context, watch, task, token, agent)
+        return await check_in(watch, held, note, progress=progress)
+
+    orders = OrdersShape.of(context.run(work))
+    context.say(orders, arguments.in_words(orders))
+
+
+def _end(context: CliContext, verb: str, task: str | None, token: int | None, agent: str | None, said: Said) -> None:
+    """Say a word that ends the attempt, and tell where the task stands then."""
+
+    async def work(watch: Watch) -> tuple[TaskRow, int]:
+        held = await hold_of(context, watch, task, token, agent)
+        await said(held, watch)
+        row = await watch.task(held.task)
+        assert row is not None  # noqa: S101 - tasks are never deleted
+        return row, await watch.now()
+
+    from allswell.views.lease import LastWordShape
+    from allswell.views.task import stands
+
+    row, now = context.run(work)
+    context.say(LastWordShape(row.task.id, verb, stands(row), None), sentence(_told_end(row, stands(row), now)))
+
+
+def _told_end(row: TaskRow, state: str, now: int) -> str:
+    """Where a task stands once its holder has let it go."""
+    name = paint(plain(row.task.name), "bold")
+    if state == "delayed" and row.due is not None:
+        return f"{name} can be claimed again {when(row.due, now)}"
+    if state == "waiting":
+        return f"{name} waits for a human; `allswell questions` shows what for"
+    return f"{name} is back in the pool" if state == "ready" else f"{name} is {paint(state, state)}"
+
+
+def _is_supervised(context: CliContext) -> bool:
+    """Whether we run inside an attempt on this store, which has somebody to verify it."""
+    try:
+        context.for_humans("verify")
+    except Refused:
+        return True
+    return False
+
+
+def done(
+    result: Annotated[
+        str | None, Argument(metavar="RESULT", help="JSON, @file, or - for standard input.", show_default=False)
+    ] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """The task is done; RESULT is what it came to.
+
+    Where a command verifies the task, that runs first, in the present folder; under a supervisor, once you have ended.
+    Exit code 1 where it fails: you still hold the task, and can mend it.
+    """
+    from allswell.domain.values import to_json
+
+    context = CliContext(store, json=json)
+    value = json_of(result, "RESULT")
+    text = to_json(value, "RESULT")
+    path = arguments.socket_of(store)
+    if path is not None:
+        from msgspec import Raw
+
+        from allswell.runtime import agent_socket
+
+        arguments.end(context, path, agent_socket.DoneMessage(task=task, token=token, result=Raw(text.encode())))
+        return
+
+    async def said(held: Held, watch: Watch) -> None:
+        from allswell.domain.lease.verification import NEEDS_VERIFICATION
+
+        try:
+            await held.complete(value, command=_made_of("done", held, text))
+        except Refused as error:
+            if error.code != NEEDS_VERIFICATION or context.url.startswith("http") or _is_supervised(context):
+                raise  # from elsewhere, and under a supervisor, nobody says of their own work that it was verified
+            from allswell.interfaces.cli.commands.verify import done_verified
+
+            await done_verified(context, watch, held, value)
+
+    _end(context, "done", task, token, agent, said)
+
+
+def fail(
+    message: Annotated[str, Argument(metavar="MESSAGE", help="What went wrong.")],
+    error_class: Annotated[
+        str,
+        Option(
+            "--class", "-c", metavar="CLASS", help="Why, as far as the next step is concerned.", of=("error class",)
+        ),
+    ] = "transient",
+    retry_after: Annotated[
+        str | None, Option("--retry-after", metavar="TIME", help="How long the provider asked to wait.")
+    ] = None,
+    service: Annotated[
+        list[str] | None, Option("--service", metavar="NAME", help="Whose limit it was; repeatable.")
+    ] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """This attempt failed; the error's class decides what follows.
+
+    Classes: network, server, overload, transient and rate_limit are tried again; validation, not_found,
+    context_overflow and bug end the task; auth and permanent go to a human.
+    """
+    from allswell.domain.duration import parse
+    from allswell.domain.service.retry import ErrorClass, Failure
+    from allswell.engine.lookup import did_you_mean
+
+    context = CliContext(store, json=json)
+    if error_class not in list(ErrorClass):
+        hint = did_you_mean(error_class, ErrorClass) or f"; choose one of: {', '.join(ErrorClass)}"
+        raise Refused("bad_class", f"--class: {error_class!r} is no error class{hint}", where="--class")
+    after = None if retry_after is None else parse(retry_after, where="--retry-after")
+    failure = Failure(ErrorClass(error_class), message, after, tuple(service or ()))
+    path = arguments.socket_of(store)
+    if path is not None:
+        from allswell.runtime import agent_socket
+
+        arguments.end(context, path, agent_socket.FailMessage(task=task, token=token, failure=failure))
+        return
+
+    async def said(held: Held, _: Watch) -> None:
+        await held.fail(failure, command=_made_of("fail", held, failure))
+
+    _end(context, "fail", task, token, agent, said)
+
+
+def release(
+    reason: Annotated[str, Argument(metavar="REASON", help="Why.", show_default=False)] = "released",
+    delay: Annotated[str, Option("--delay", metavar="TIME", help="Nobody gets it for so long.")] = "0s",
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Give the task back: neither a failure nor a timeout."""
+    from allswell.domain.duration import parse
+
+    context = CliContext(store, json=json)
+    pause = parse(delay, where="--delay")
+    path = arguments.socket_of(store)
+    if path is not None:
+        from allswell.runtime import agent_socket
+
+        arguments.end(context, path, agent_socket.ReleaseMessage(task=task, token=token, reason=reason, delay=pause))
+        return
+
+    async def said(held: Held, _: Watch) -> None:
+        await held.release(reason, delay=pause, command=_made_of("release", held, reason, pause))
+
+    _end(context, "release", task, token, agent, said)

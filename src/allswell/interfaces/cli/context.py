@@ -1,0 +1,469 @@
+"""What every command shares: the chosen store, the two ways to speak (words and JSON), and what an exit code means.
+
+| code | meaning |
+|---|---|
+| 0 | fine |
+| 1 | failed |
+| 2 | used wrongly: a bad argument, an unknown id, something that cannot be |
+| 3 | needs a human |
+| 4 | the lease is lost |
+| 5 | nothing to claim |
+| 75 | the store cannot be reached |
+| 124 | timed out |
+
+There are two ways to a store. `look` only reads: on SQLite it needs neither an event loop nor the engine, so it starts
+fast. `run` opens a watch, lets what has fallen due happen first, and can change things.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import msgspec
+
+from allswell.errors import LeaseLost, Refused, Unavailable
+from allswell.interfaces.cli.rendering import in_words, use_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from allswell.domain.notify.spec import SinkSpec
+    from allswell.engine.status.verdict import Concern, Viewpoint
+    from allswell.engine.watch import Watch
+    from allswell.settings import Settings
+    from allswell.store.views import Views
+
+T = TypeVar("T")
+_ROUNDS = 8
+_MOMENT = 100
+"""How long a glance waits for a store that is being written to, in milliseconds."""
+
+
+class Exit(IntEnum):
+    """What a command's exit code says."""
+
+    FINE = 0
+    """Fine."""
+    FAILED = 1
+    """Failed: something is broken, or a bug of Allswell's."""
+    USAGE = 2
+    """Used wrongly: an option, an id, a value or a setting that cannot be."""
+    NEEDS_HUMAN = 3
+    """Needs a human: a question is open, or no answer came in the time given."""
+    LEASE_LOST = 4
+    """The lease is lost: stop working on the task, somebody else may have it."""
+    NOTHING = 5
+    """Nothing to claim."""
+    UNAVAILABLE = 75
+    """The store is unavailable: try again later."""
+    TIMED_OUT = 124
+    """Timed out."""
+    INTERRUPTED = 130
+    """Interrupted from the keyboard."""
+
+
+class CliExit(Exception):
+    """A command has said what it had to say and ends with this code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def write(text: str) -> None:
+    """Write to standard output; a reader that has gone away (`| head`) ends the command quietly."""
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        hush()
+        raise CliExit(Exit.FINE) from None
+
+
+def flush() -> None:
+    """Bring out what was written so far; a stream is looked at while it runs."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
+        raise CliExit(Exit.FINE) from None
+
+
+def hush() -> None:
+    """Nobody reads any more: what is still written goes nowhere, and Python does not complain about it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class CliContext:
+    """One call of the command line."""
+
+    def __init__(self, store: str | None, *, json: bool, skip_untrusted: bool = False) -> None:
+        self._store = store
+        self._skip_untrusted = skip_untrusted
+        """Whether settings and a store that were not trusted are left out: for who brings a command of their own."""
+        self.json = json
+        use_store(store)
+
+    @property
+    def url(self) -> str:
+        """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
+        return self._store or self._seen.without("all").store
+
+    @property
+    def home(self) -> Path:
+        """The folder of ours beside the store: receipts, transcripts, attempts in flight.
+
+        A store on a server has nothing beside it: there it is the nearest one upward, or a new one here. What came
+        with the folder of a store that was named is used once it is trusted.
+        """
+        from allswell.settings.nearby import folder_beside
+        from allswell.store.sqlite.paths import locate
+
+        database = self.database or locate(self.settings.found_store)
+        if database.parent.name == ".allswell":
+            return database.parent
+        return folder_beside(database, skip_untrusted=self._skip_untrusted)
+
+    @property
+    def database(self) -> Path | None:
+        """The file of an SQLite store."""
+        if not self.url.startswith("sqlite:"):
+            return None
+        from allswell.store.sqlite.paths import locate
+
+        return locate(self.url)
+
+    def for_humans(self, verb: str) -> None:
+        """Refuse what only a human may do to an agent: to whatever runs inside an attempt of this very store."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.orphans import refuse_inside
+            from allswell.runtime.receipts import StateDir
+
+            refuse_inside(StateDir(self.home), self.identity, verb)
+
+    def for_its_holder(self, task: str, token: int, holder: str | None) -> None:
+        """Refuse to speak for another's lease to whatever runs inside an attempt."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.orphans import refuse_other
+            from allswell.runtime.receipts import StateDir
+
+            refuse_other(StateDir(self.home), self.identity, task, token, holder)
+
+    def for_its_agent(self, agent: str) -> None:
+        """Refuse to claim or to answer under another's name to whatever runs inside an attempt."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.orphans import refuse_name
+            from allswell.runtime.receipts import StateDir
+
+            refuse_name(StateDir(self.home), self.identity, agent)
+
+    def _attempts_in_flight(self) -> bool:
+        """Whether there are any beside this store: looked at first, since all the rest takes longer to import."""
+        return any((self.home / "attempts").glob("*.json"))
+
+    @property
+    def identity(self) -> str:
+        """The store's URL as attempts note it: resolved, and without a password."""
+        from allswell.domain.values import hide
+
+        database = self.database
+        return hide(self.url if database is None else f"sqlite:///{database}")
+
+    @property
+    def where(self) -> str:
+        """Which store it is, as short as it can be said: a file by its way from here, a server without a password."""
+        from allswell.domain.values import hide
+
+        database = self.database
+        if database is None:
+            return hide(self.url)
+        short = os.path.relpath(database)
+        return short if len(short) < len(str(database)) else str(database)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold here; whoever only needs to know the store is not stopped by a wrong figure."""
+        return self._seen.without("all", "figures")
+
+    @property
+    def known_sinks(self) -> list[SinkSpec]:
+        """The sinks as far as they can be read: for those who only look."""
+        return list((self._seen.told or {}).values())
+
+    @cached_property
+    def _seen(self) -> Settings:
+        """The settings as far as they can be read: once, and only if they are asked for.
+
+        What came with the folder and was not trusted is asked about where there is a terminal.
+        """
+        from allswell.settings import look
+
+        settings = look()
+        waits = settings.untrusted_files or (settings.untrusted is not None and settings.untrusted.part == "trust")
+        if waits and self._may_ask() and self._asked_for_trust():
+            settings = look()
+            waits = bool(settings.untrusted_files)
+        if waits and self._skip_untrusted:
+            settings = look(untrusted="skip")
+            remark(
+                f"allswell: not used, since you have not trusted it: {', '.join(settings.skipped)}; `allswell trust`"
+            )
+        return settings
+
+    def _may_ask(self) -> bool:
+        return not self.json and not self._skip_untrusted and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def _asked_for_trust(self) -> bool:
+        from pathlib import Path
+
+        from allswell.interfaces.cli.commands.settings import ask_for_trust
+        from allswell.runtime.process.identity import is_inside_any
+
+        return not is_inside_any() and ask_for_trust(Path.cwd().resolve())
+
+    @property
+    def console(self) -> Console:
+        """Where words go: colour only on a terminal, and never with NO_COLOR."""
+        from rich.console import Console
+
+        return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+    def run(self, work: Callable[[Watch], Awaitable[T]], *, sweeping: bool = True, making: bool = False) -> T:
+        """Open the watch, do the work, close it. Commands that change something also let time pass first.
+
+        Only with `making` is a store made where there is none: elsewhere a missing one is a mistake to be told.
+        """
+        from allswell.app import watch_on
+        from allswell.runtime.calls import run_through
+
+        if not making:
+            self.check_there()
+        else:
+            self._say_where()
+
+        settings = self.settings
+        pace, policies, pause = settings.pace(), settings.policies(), settings.pause_on_question
+
+        async def live() -> T:
+            made = watch_on(
+                self.url,
+                pace=pace,
+                policies=policies,
+                sweeping=sweeping,
+                pause_on_question=pause,
+                tell_of_wait=self.hint,
+                mesh=settings.mesh(),
+            )
+            async with made as watch:
+                if not sweeping:
+                    return await work(watch)
+                await watch.sweep_once()
+                answer.append(await work(watch))
+                for _ in range(_ROUNDS):  # what follows from it at once shall not wait for the next visitor
+                    if await watch.sweep_once():
+                        break
+                return answer[0]
+
+        answer: list[T] = []
+        try:
+            return run_through(live())
+        except Unavailable:
+            if not answer:
+                raise
+            return answer[0]  # it is committed: trouble with what came after must not hide it
+
+    def _say_where(self) -> None:
+        """Say it where the store was found elsewhere: somebody may have meant a new one here."""
+        from pathlib import Path
+
+        found = self.settings.found
+        if found is not None and self.url == self.settings.default_store:
+            here = Path.cwd() / ".allswell"
+            if here.resolve() != Path(found):
+                self.hint(f"The store was found at {found}")
+
+    def look(self, work: Callable[[Views], Coroutine[Any, Any, T]], *, within: float | None = None) -> T:
+        """Look at the store, changing nothing. The work awaits nothing but the views.
+
+        A server that does not answer `within` so many seconds is `TimeoutError`.
+        """
+        path = self.check_there()
+        if path is not None:
+            from allswell.store.port import run_sync
+            from allswell.store.sqlite.views import SqliteReader
+
+            with SqliteReader(path) as reader:
+                if reader.current:
+                    return run_sync(work(reader))
+        import asyncio
+
+        from allswell.app import views_on
+        from allswell.engine.timings import DEFAULT_PACE
+
+        wrong = any(problem.part == "figures" for problem in self._seen.problems)
+        pace = DEFAULT_PACE if wrong else self._seen.pace()
+
+        async def live() -> T:
+            async with asyncio.timeout(within), views_on(self.url, pace, self.hint) as views:
+                return await work(views)
+
+        return asyncio.run(live())
+
+    @cached_property
+    def place(self) -> Viewpoint:
+        """From where the verdict on the watch is made; of a store on a server, by the server."""
+        from allswell.timing.clock import SystemClock
+        from allswell.views.status import place_here
+
+        if self.is_elsewhere:
+            return place_here(self._seen, None, reports=self._reported)
+        return place_here(self._seen, self.folder, clock=SystemClock())
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the store's file or what attempts leave lies; None where wrong settings keep it from being found."""
+        with contextlib.suppress(Refused):
+            return self.home if self.database is None else self.database.parent
+        return None
+
+    async def _reported(self) -> list[Concern]:
+        """What the server of the store says about it."""
+        from allswell.app import server_at
+        from allswell.views.status import StatusShape
+
+        server = server_at(self.url, self.settings.pace(), self.hint)
+        try:
+            status = await server.ask("/status", StatusShape)
+        finally:
+            server.close()
+        return [one.concern() for one in (*status.needs, *status.waiting)]
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the store is reached over HTTP: what lies beside it is asked for there."""
+        return self.url.startswith("http")
+
+    def ask(self, path: str, kind: type[T]) -> T:
+        """Ask the server that has the store, by one of its routes under `/api/v1`."""
+        import asyncio
+
+        from allswell.app import server_at
+
+        async def live() -> T:
+            server = server_at(self.url, self.settings.pace(), self.hint)
+            try:
+                return await server.ask(path, kind)
+            finally:
+                server.close()
+
+        return asyncio.run(live())
+
+    def glance(self, work: Callable[[Views], Coroutine[Any, Any, T]], otherwise: T) -> T:
+        """Look for a moment, and only into a file that is there and of this version; `otherwise` elsewhere."""
+        from allswell.store.port import run_sync
+        from allswell.store.sqlite.views import SqliteReader
+
+        path = self.database
+        if path is None or not path.exists():
+            return otherwise
+        with SqliteReader(path, busy_timeout=_MOMENT) as reader:
+            return run_sync(work(reader)) if reader.current else otherwise
+
+    def check_there(self) -> Path | None:
+        """The file of an SQLite store, which must exist: opening one to look into it would make it."""
+        path = self.database
+        if path is None:
+            return None
+        try:
+            there = path.exists()
+        except OSError as error:
+            raise Unavailable(f"the store {path} cannot be reached: {error.strerror}") from None
+        if not there:
+            makes = "`allswell run -- COMMAND` or `allswell submit NAME` makes one"
+            hint = f"{makes}; --store or $ALLSWELL_STORE name one elsewhere"
+            raise Unavailable(f"there is no store at {path}", hint=hint)
+        return path
+
+    def say(self, answer: msgspec.Struct | None, words: str | None = None) -> None:
+        """The answer: with `--json` a shape (`allswell.views`) on one line, otherwise words."""
+        if self.json:
+            write(encoded(answer) + "\n")
+        elif words:
+            write(words + "\n")
+
+    def hint(self, text: str) -> None:
+        """What to do next, for somebody at a terminal; programs are not disturbed by it."""
+        if not self.json and sys.stderr.isatty():
+            remark(text)
+
+    def leave(self, code: int, message: str | None = None) -> NoReturn:
+        """End with a code, and a sentence on standard error."""
+        if message:
+            remark(f"allswell: {message}")
+        raise CliExit(code)
+
+
+def remark(text: str) -> None:
+    """A sentence on standard error, its commands as they are to be typed; at a terminal, broken to its width.
+
+    Paths and settings can say anything: nothing that a terminal would act upon passes.
+    """
+    from allswell.interfaces.cli.rendering import columns, harmless, wrapped
+
+    text = in_words(harmless(text))
+    room = columns(sys.stderr)
+    sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
+
+
+def code_of(error: Exception) -> Exit:
+    """What an error means for the exit code; one that is none of ours is a bug of ours."""
+    if isinstance(error, LeaseLost):
+        return Exit.LEASE_LOST
+    if isinstance(error, Unavailable):
+        return Exit.UNAVAILABLE
+    if isinstance(error, Refused):
+        return Exit.USAGE
+    return Exit.FAILED
+
+
+def told(error: Exception, *, json: bool) -> Exit:
+    """Tell the user what went wrong, in the way asked for; the exit code that goes with it."""
+    from allswell.views.fields import ErrorShape
+
+    problem = ErrorShape.of(error).error
+    if json:
+        hint = None if problem.hint is None else in_words(problem.hint)
+        problem = msgspec.structs.replace(problem, message=in_words(problem.message), hint=hint)
+        write(encoded(ErrorShape(problem)) + "\n")
+        return code_of(error)
+    from allswell.interfaces.cli.rendering import plain
+
+    text = plain(problem.message)
+    if isinstance(error, LeaseLost):
+        remark(f"allswell: {text}")
+        if problem.hint and sys.stderr.isatty():
+            remark(f"{problem.hint[0].upper()}{problem.hint[1:]}.")
+    elif problem.hint is None:
+        remark(f"allswell: {text}")
+    elif isinstance(error, Refused):
+        remark(f"allswell: {text}{'' if text.endswith('?') else ';'} {problem.hint}")
+    else:
+        remark(f"allswell: {text} ({problem.hint})")
+    return code_of(error)
+
+
+def encoded(said: object) -> str:
+    """One JSON document on one line. What came in as no Unicode at all goes out as a question mark."""
+    try:
+        return msgspec.json.encode(said).decode()
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(msgspec.to_builtins(said), ensure_ascii=False).encode("utf-8", "replace").decode()

@@ -1,0 +1,201 @@
+"""What attempts on the server's machine have left: receipts, what they printed, what they changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response, StreamingResponse
+
+from allswell.domain.access.rights import check_beside
+from allswell.domain.agents.output import entries
+from allswell.domain.task.model import Task
+from allswell.engine.lookup import find_task
+from allswell.errors import Refused
+from allswell.interfaces.http.events import PULSE, STREAM
+from allswell.interfaces.http.request_context import RequestContext
+from allswell.interfaces.http.routing import Nothing, Route
+from allswell.interfaces.http.tasks import Limit
+from allswell.runtime.receipts import Receipts, StateDir
+from allswell.runtime.workspace.diff import changes_of
+from allswell.views.detail import ShownReceiptShape
+from allswell.views.log import LogShape, LogsShape, PrintedLines, PrintedLog, PrintedPlace
+from allswell.views.receipt import DiffShape, ReceiptPageShape, ReceiptShape
+
+_MOST = 1 << 20
+"""Bytes of each stream that one answer tells of."""
+_LOOK_SECONDS = 0.25
+_AT_ONCE = asyncio.Semaphore(2)
+"""Diffs that are made at a time: each of them runs git."""
+
+
+class ReceiptsParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which receipts."""
+
+    task: Annotated[str, Meta(description="Only those of this task.")] | None = None
+    after: Annotated[str, Meta(description="Where the last page ended: its `next`.")] = ""
+    limit: Limit = 100
+
+
+async def list_receipts(call: RequestContext, asked: ReceiptsParams) -> ReceiptPageShape:
+    """List what attempts on the server's machine have left, the newest first, a page at a time."""
+    check_beside(call.key, "receipts")
+    kept = Receipts(call.house.home / "receipts")
+    found = (await asyncio.to_thread(kept.all))[::-1]
+    if asked.task is not None:
+        found = [one for one in found if asked.task in (one.receipt.task, one.receipt.name)]
+    ids = [one.receipt.id for one in found]
+    if asked.after:
+        if asked.after not in ids:
+            raise Refused("bad_cursor", f"{asked.after[:60]!r} is no receipt; give the `next` of a page", where="after")
+        found = found[ids.index(asked.after) + 1 :]
+    page = found[: asked.limit]
+    shapes = [ReceiptShape.of(one.receipt, one.path, str) for one in page]
+    return ReceiptPageShape(shapes, page[-1].receipt.id if len(found) > len(page) else None)
+
+
+async def show_receipt(call: RequestContext, _: Nothing) -> ShownReceiptShape:
+    """Show a receipt: what an attempt did, what it left, and how to go on from there."""
+    check_beside(call.key, "receipts")
+    id_ = call.named("receipt")
+    found = None
+    if id_.startswith("rc_"):
+        found = Receipts(call.house.home / "receipts").find(id_)
+    if found is None:
+        raise Refused("unknown_receipt", f"there is no receipt {id_!r}", where="receipt")
+    return ShownReceiptShape(ReceiptShape.of(found.receipt, found.path, str))
+
+
+class LogParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which attempt, from where on; without a place it is the end of what there is, `limit` lines of it."""
+
+    attempt: Annotated[int, Meta(ge=1, le=999_999_999, description="Default: the last.")] | None = None
+    after: Annotated[str, Meta(description="Where the last page ended: its `next`.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="At most so many lines.")] = 1_000
+    raw: Annotated[bool, Meta(description="As it was printed, and not what it means.")] = False
+
+
+async def show_log(call: RequestContext, asked: LogParams) -> LogsShape | Response:
+    """Show what an attempt has printed; accepted as text/event-stream, as it prints, until the attempt has ended.
+
+    `next` is where to go on, also while it runs. A stream ends with the event `over`.
+    """
+    check_beside(call.key, "log")
+    task = await _task(call)
+    printed = PrintedLog(call.house.home, task)
+    attempts = await asyncio.to_thread(printed.attempts)
+    given = _place(call.header("Last-Event-ID") or asked.after)
+    number = asked.attempt if given is None else given[0]
+    if number is None:
+        number = max(attempts, default=0)
+    if number not in attempts:
+        raise _nothing(task, number, asked.attempt)
+    place = PrintedPlace() if given is None else given[1]
+    if STREAM in (call.header("Accept") or ""):
+        lines = _followed(call, printed, task, number, place)
+        return StreamingResponse(lines, media_type=STREAM, headers={"X-Accel-Buffering": "no"})
+    read = await _read(printed, number, place, asked.limit if given is None else None)
+    if asked.raw:
+        body = b"".join(line + b"\n" for _, line in read.lines)
+        return Response(body, media_type="text/plain; charset=utf-8", headers={"Allswell-Next": _cursor(number, read)})
+    return LogsShape(task.id, number, _told(task, number, read), _cursor(number, read), read.over)
+
+
+async def _task(call: RequestContext) -> Task:
+    row = await call.views.view_task(await find_task(call.views, call.named("task")))
+    if row is None:
+        raise Refused("unknown_task", f"there is no task {call.named('task')!r}", where="task")
+    return row.task
+
+
+async def _read(printed: PrintedLog, attempt: int, place: PrintedPlace, last: int | None) -> PrintedLines:
+    """A piece from a place on; with `last`, all there is, and of that the last lines."""
+    read = await asyncio.to_thread(printed.read, attempt, place, _MOST)
+    if last is None:
+        return read
+    kept = read.lines[-last:]
+    while read.lines and not read.over:
+        before = read.place
+        read = await asyncio.to_thread(printed.read, attempt, before, _MOST)
+        kept = [*kept, *read.lines][-last:]
+        if read.place == before:
+            break
+    return msgspec.structs.replace(read, lines=kept)
+
+
+async def _followed(
+    call: RequestContext, printed: PrintedLog, task: Task, attempt: int, place: PrintedPlace
+) -> AsyncIterator[bytes]:
+    yield b": here\n\n"
+    quiet = 0.0
+    while not call.house.closing.is_set():
+        read = await asyncio.to_thread(printed.read, attempt, place, _MOST)
+        place = read.place
+        told = _told(task, attempt, read)
+        if told:
+            body = b"".join(b"event: line\ndata: %s\n\n" % msgspec.json.encode(one) for one in told)
+            yield b"id: %s\n%s" % (_cursor(attempt, read).encode(), body)
+            quiet = 0.0
+        if read.over:
+            yield b"event: over\ndata: {}\n\n"
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0 if told else _LOOK_SECONDS):
+                await call.house.closing.wait()
+        quiet += _LOOK_SECONDS
+        if quiet >= PULSE:
+            yield b": still here\n\n"
+            quiet = 0.0
+
+
+def _told(task: Task, attempt: int, read: PrintedLines) -> list[LogShape]:
+    return [LogShape.of(entry, task.id, attempt, stream) for stream, line in read.lines for entry in entries(line)]
+
+
+def _cursor(attempt: int, read: PrintedLines) -> str:
+    return f"{attempt}.{read.place.stdout}.{read.place.stderr}"
+
+
+def _place(cursor: str) -> tuple[int, PrintedPlace] | None:
+    if not cursor:
+        return None
+    parts = cursor.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 12 for part in parts):
+        text = f"{cursor[:40]!r} is no place in what was printed; give the `next` of a page"
+        raise Refused("bad_cursor", text, where="after")
+    attempt, stdout, stderr = map(int, parts)
+    return attempt, PrintedPlace(stdout, stderr)
+
+
+def _nothing(task: Task, number: int, wanted: int | None) -> Refused:
+    which = "no attempt at it" if wanted is None else f"attempt {number or wanted}"
+    text = f"nothing is kept here of what {which} printed: it printed nothing, or another machine ran it"
+    return Refused("no_log", f"{task.name}: {text}", where="task")
+
+
+class DiffParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which attempt, and whether only the files and how much."""
+
+    attempt: Annotated[int, Meta(ge=1, le=999_999_999, description="Default: the last.")] | None = None
+    stat: bool = False
+
+
+async def show_diff(call: RequestContext, asked: DiffParams) -> DiffShape:
+    """Show what an attempt has changed since it began, whatever its end; while it runs, up to now."""
+    check_beside(call.key, "diff")
+    task = await _task(call)
+    async with _AT_ONCE:
+        found = await asyncio.to_thread(changes_of, StateDir(call.house.home), task.id, asked.attempt, stat=asked.stat)
+    return DiffShape.of(task.id, found)
+
+
+ROUTES = (
+    Route("GET", "/receipts", list_receipts, ReceiptsParams, (ReceiptPageShape,)),
+    Route("GET", "/receipts/{receipt}", show_receipt, Nothing, (ShownReceiptShape,)),
+    Route("GET", "/tasks/{task}/log", show_log, LogParams, (LogsShape,), also=(STREAM, "text/plain")),
+    Route("GET", "/tasks/{task}/diff", show_diff, DiffParams, (DiffShape,)),
+)

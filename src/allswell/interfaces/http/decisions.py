@@ -1,0 +1,228 @@
+"""Deciding: questions and their answers, runs, and what could not be delivered."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Struct
+
+from allswell.build.state import BuildRows, kept_spec
+from allswell.domain.access.rights import signed_by
+from allswell.domain.agents.cost import NOTHING_SPENT
+from allswell.domain.ids import RunId
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter, again
+from allswell.domain.task.model import TaskFilter
+from allswell.engine.lookup import find_question, find_run, find_task
+from allswell.errors import Refused
+from allswell.interfaces.http.request_context import RequestContext
+from allswell.interfaces.http.routing import Nothing, Route
+from allswell.interfaces.http.tasks import Length, Limit, Reason, TaskParams
+from allswell.views.delivery import DeliveriesShape, RevisedShape
+from allswell.views.detail import ShownRunShape
+from allswell.views.question import DecidedShape, QuestionsShape
+from allswell.views.run import BuildShape, RunShape, RunsShape
+from allswell.views.task import CancelledShape, DismissedShape, RetriedShape, stands
+
+_LISTED = 10_000
+_PAGE = 1_000
+
+
+class QuestionsParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Those that are open, or all."""
+
+    all: bool = False
+    limit: Limit = 100
+
+
+async def list_questions(call: RequestContext, asked: QuestionsParams) -> QuestionsShape:
+    """List what waits for a human, the oldest first."""
+    found = await call.views.view_questions(open_only=not asked.all, limit=asked.limit)
+    return QuestionsShape.of(found, [])
+
+
+class AnswerParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the question's options, and what the next holder should know."""
+
+    option: str
+    text: str = ""
+    subtasks: list[TaskParams] = []
+    timeout: Length | None = None
+    by: str = ""
+
+
+async def answer_question(call: RequestContext, given: AnswerParams) -> DecidedShape:
+    """Decide a question; the option acts."""
+    id_ = await find_question(call.views, call.named("question"))
+    parts = [one.fields() for one in given.subtasks]
+    await call.watch.answer(
+        id_, given.option, given.text, subtasks=parts, timeout=given.timeout, by=given.by, command=call.command
+    )
+    closed = await call.watch.question(id_)
+    return DecidedShape(id_, given.option if closed is None else closed.choice or given.option)
+
+
+class SeenParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who has seen it, beside the key that says so."""
+
+    by: str = ""
+
+
+async def dismiss_question(call: RequestContext, given: SeenParams) -> DismissedShape:
+    """Say that a question was seen: it stays open, and is no longer told as needing somebody."""
+    id_ = await find_question(call.views, call.named("question"))
+    await call.watch.dismiss(id_, given.by, command=call.command)
+    return DismissedShape(None, id_, signed_by(call.key, given.by))
+
+
+async def dismiss_task(call: RequestContext, given: SeenParams) -> DismissedShape:
+    """Say that the end of a task was seen: it is no longer told as needing somebody."""
+    id_ = await find_task(call.views, call.named("task"))
+    await call.watch.dismiss(id_, given.by, command=call.command)
+    return DismissedShape(id_, None, signed_by(call.key, given.by))
+
+
+class RetryParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """With those that were skipped because of it; even if it is done; into which run."""
+
+    with_dependents: bool = False
+    again: bool = False
+    run: str | None = None
+    by: str = ""
+
+
+async def retry_task(call: RequestContext, given: RetryParams) -> RetriedShape:
+    """Hand an ended task over again, as a new one that carries its history.
+
+    With an Idempotency-Key it is handed over once, and answered with the same ids however often it is sent.
+    """
+    id_ = await find_task(call.views, call.named("task"))
+    run = None if given.run is None else await find_run(call.views, given.run)
+    made = await call.watch.retry(
+        id_, dependents=given.with_dependents, again=given.again, run=run, by=given.by, command=call.command
+    )
+    return RetriedShape.of({str(old): str(new) for old, new in made.items()})
+
+
+class RunsParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many."""
+
+    limit: Limit = 100
+
+
+async def list_runs(call: RequestContext, asked: RunsParams) -> RunsShape:
+    """List runs, the newest first."""
+    return RunsShape([RunShape.of(run) for run in await call.views.view_runs(asked.limit)])
+
+
+class RunParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run; nothing in it outlives its timeout."""
+
+    name: str
+    timeout: Length | None = None
+    key: str | None = None
+
+
+async def open_run(call: RequestContext, given: RunParams) -> RunShape:
+    """Open a run; under the same `key`, or Idempotency-Key, it is opened once."""
+    id_ = await call.watch.open_run(given.name, timeout=given.timeout, key=given.key or call.command)
+    run = await call.watch.run(id_)
+    if run is None:
+        raise Refused("unknown_run", f"there is no run {id_!r}", where="run")
+    return RunShape.of(run)
+
+
+async def show_run(call: RequestContext, _: Nothing) -> ShownRunShape:
+    """Show a run, how many of its tasks stand where, and its build, if it is one."""
+    id_ = await find_run(call.views, call.named("run"))
+    run = await call.watch.run(id_)
+    if run is None:
+        raise Refused("unknown_run", f"there is no run {id_!r}", where="run")
+    counts = await _standings(call, id_)
+    spent = (await call.views.view_spent("run", (id_,))).get(id_, NOTHING_SPENT)
+    spec = await kept_spec(call.views, id_)
+    build = None
+    if spec is not None:
+        standing = await BuildRows(call.views, id_).look(spec, run.created_at)
+        build = BuildShape.of(id_, spec.name, standing)
+    return ShownRunShape(RunShape.of(run, spent=spent), counts, None, build)
+
+
+async def _standings(call: RequestContext, run: RunId) -> dict[str, int]:
+    """How many tasks of a run stand where: all of them, a page at a time."""
+    counts: Counter[str] = Counter()
+    after = ""
+    while rows := await call.views.view_tasks(TaskFilter(run=run, after=after, limit=_PAGE)):
+        counts.update(map(stands, rows))
+        after = rows[-1].task.id
+    return dict(counts)
+
+
+async def end_run(call: RequestContext, why: Reason) -> CancelledShape:
+    """End a run and everything in it that is still open."""
+    id_ = await find_run(call.views, call.named("run"))
+    await call.watch.end_run(id_, why.reason, command=call.command)
+    return CancelledShape(None, id_, cancelled=True)
+
+
+class DeliveriesParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which deliveries."""
+
+    sink: str | None = None
+    given_up: bool = False
+    limit: Limit = 100
+
+
+async def list_deliveries(call: RequestContext, asked: DeliveriesParams) -> DeliveriesShape:
+    """List what sinks still have to deliver, and what they have given up."""
+    which = DeliveryFilter(asked.sink, given_up=True if asked.given_up else None, limit=asked.limit)
+    return DeliveriesShape.of(await call.views.view_deliveries(which))
+
+
+class DeliveriesMeant(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of those that were given up or are failing: these, or all of a sink, or all."""
+
+    delivery_ids: list[str] | None = None
+    sink: str | None = None
+
+
+async def retry_deliveries(call: RequestContext, meant: DeliveriesMeant) -> RevisedShape:
+    """Try deliveries again, at once and as patiently as new ones."""
+    found = await _meant(call, meant)
+    await call.watch.outbox.revise([again(one) for one in found])
+    return RevisedShape("retried", [one.id for one in found])
+
+
+async def drop_deliveries(call: RequestContext, meant: DeliveriesMeant) -> RevisedShape:
+    """Drop deliveries: nobody will be told."""
+    found = await _meant(call, meant)
+    await call.watch.outbox.revise([], found)
+    return RevisedShape("dropped", [one.id for one in found])
+
+
+async def _meant(call: RequestContext, meant: DeliveriesMeant) -> list[Delivery]:
+    kept = await call.views.view_deliveries(DeliveryFilter(meant.sink, limit=_LISTED))
+    failing = [one for one in kept if one.given_up or one.tries]
+    if meant.delivery_ids is None:
+        return failing
+    found = [one for one in kept if one.id in meant.delivery_ids]
+    if len(found) < len(set(meant.delivery_ids)):
+        raise Refused(
+            "unknown_delivery", "no delivery has one of these ids, or it was made by now", where="delivery_ids"
+        )
+    return found
+
+
+ROUTES = (
+    Route("GET", "/questions", list_questions, QuestionsParams, (QuestionsShape,)),
+    Route("POST", "/questions/{question}/answer", answer_question, AnswerParams, (DecidedShape,)),
+    Route("POST", "/questions/{question}/dismiss", dismiss_question, SeenParams, (DismissedShape,)),
+    Route("POST", "/tasks/{task}/dismiss", dismiss_task, SeenParams, (DismissedShape,)),
+    Route("POST", "/tasks/{task}/retry", retry_task, RetryParams, (RetriedShape,), status=201),
+    Route("GET", "/runs", list_runs, RunsParams, (RunsShape,)),
+    Route("POST", "/runs", open_run, RunParams, (RunShape,), status=201),
+    Route("GET", "/runs/{run}", show_run, Nothing, (ShownRunShape,)),
+    Route("POST", "/runs/{run}/end", end_run, Reason, (CancelledShape,)),
+    Route("GET", "/deliveries", list_deliveries, DeliveriesParams, (DeliveriesShape,)),
+    Route("POST", "/deliveries/retry", retry_deliveries, DeliveriesMeant, (RevisedShape,)),
+    Route("POST", "/deliveries/drop", drop_deliveries, DeliveriesMeant, (RevisedShape,)),
+)

@@ -1,0 +1,351 @@
+"""Listening: where a server can be reached, connections that dawdle, and a stop in good order.
+
+A server listens on loopback, or on a unix socket that only its user can open (0600). Any other address is refused
+unless TLS is given, or it is said that a proxy in front of it speaks TLS: keys must not travel in the open.
+
+uvicorn waits for ever for the head of a request that never comes (it bounds the head's size and the pause between two
+requests, not how long one takes): so a few thousand connections that each send a byte now and then would take all there
+are. `PromptConnection` ends them. Bodies have a time of their own (`request_context.py`), and so has every answer that
+waits.
+
+Connections are fewer than the files that the process may open (`connections_for`), and one address gets a share.
+When there are too many, a new connection takes the place of the oldest one that has no request running: callers that
+connect and say nothing cannot keep out a caller that does.
+
+A request that two servers could read differently is refused (`StrictConnection`): a proxy in front of us must not see
+one request where we see two.
+
+`H11Protocol` and `capture_signals` are uvicorn's own; pyproject.toml bounds its version for that reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import h11
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from allswell.errors import Refused
+from allswell.runtime.host import raise_limit
+
+PORT = 8420
+HEAD_SECONDS = 5.0
+"""How long the head of a request may take."""
+IDLE_SECONDS = 75
+"""How long a connection is kept without a request; longer than clients keep theirs."""
+HEAD_MOST = 32_768
+"""Bytes of a head."""
+CONNECTIONS_MOST = 8_000
+ADDRESS_SHARE = 4
+"""An address other than this machine's gets this fraction of all connections."""
+ACCEPTED_AT_ONCE = 64
+"""Connections that are accepted in one turn of the loop, before any of them can be counted."""
+_OTHER_FILES = 6 * ACCEPTED_AT_ONCE + 64
+"""Files for the store, for folders, and for connections that were accepted and are not counted yet."""
+QUEUED = 1_024
+"""Connections that the system holds until they are accepted."""
+STOP_SECONDS = 10
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+
+class ListenAddress(msgspec.Struct, frozen=True):
+    """Where a server listens, and how it is called there."""
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    unix: str | None = None
+    certificate: str | None = None
+    private_key: str | None = None
+    behind_proxy: bool = False
+    names: tuple[str, ...] = ()
+    """More names that it is called by."""
+    open_metrics: bool = False
+    """Whether `/metrics` needs no key: for this machine alone."""
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is reached over TLS."""
+        return self.certificate is not None or self.behind_proxy
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """The names that it answers to; None: any, since nobody but its user reaches it."""
+        if self.unix is not None:
+            return None
+        own = f"[{self.host}]" if ":" in self.host else self.host
+        return frozenset(name.lower() for name in (*LOCAL, own, *self.names))
+
+    @property
+    def url(self) -> str:
+        """Where it is to be found."""
+        if self.unix is not None:
+            return f"http+unix://{self.unix}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.certificate is not None else 'http'}://{host}:{self.port}"
+
+    @property
+    def page(self) -> str:
+        """Where a browser finds it: under the first name it was given, if it was given one."""
+        if not self.names:
+            return self.url
+        port = "" if self.behind_proxy else f":{self.port}"  # which one the proxy has is not known here
+        return f"{'https' if self.secure else 'http'}://{self.names[0]}{port}"
+
+
+def check_address(address: ListenAddress) -> None:
+    """Refuse to send keys over a network in the open, and what cannot be meant."""
+    if (address.certificate is None) != (address.private_key is None):
+        raise Refused("bad_tls", "--tls-cert and --tls-key belong together", where="--tls-cert")
+    if address.open_metrics and address.unix is None and not _is_loopback(address.host):
+        text = f"metrics without a key are for this machine alone, and {address.host} can be reached from elsewhere"
+        raise Refused("open_network", text, where="--open-metrics", hint="give Prometheus a viewer's key instead")
+    if address.unix is not None or address.secure or _is_loopback(address.host):
+        return
+    text = f"{address.host} can be reached from elsewhere, and keys would travel in the open"
+    hint = "give --tls-cert and --tls-key, or --behind-proxy where a proxy speaks TLS in front of it"
+    raise Refused("open_network", text, where="--listen", hint=hint)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ip_address(host).is_loopback
+    return False
+
+
+@contextlib.contextmanager
+def listening(address: ListenAddress) -> Iterator[tuple[socket.socket, ListenAddress]]:
+    """A socket that listens, and where that is: a port of 0 is whichever is free."""
+    check_address(address)
+    try:
+        if address.unix is not None:
+            with _unix(Path(address.unix)) as made:
+                yield made, address
+            return
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        # asyncio turns Nagle's delay off where it can see that this is TCP; an answer would take 40 ms otherwise.
+        with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as made:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((address.host, address.port))
+            made.listen(QUEUED)
+            yield made, msgspec.structs.replace(address, port=made.getsockname()[1])
+    except OSError as error:
+        text = f"cannot listen on {address.url}: {error.strerror or error}"
+        raise Refused("cannot_listen", text, where="--listen") from None
+
+
+@contextlib.contextmanager
+def _unix(path: Path) -> Iterator[socket.socket]:
+    """A unix socket of mode 0600; one that nobody listens on any more is taken over."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        if path.is_socket():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+                if other.connect_ex(str(path)) == 0:
+                    raise Refused("cannot_listen", f"somebody listens on {path} already", where="--unix")
+            path.unlink()
+        before = os.umask(0o177)
+        try:
+            made.bind(str(path))
+        finally:
+            os.umask(before)
+        made.listen(QUEUED)
+        try:
+            yield made
+        finally:
+            path.unlink(missing_ok=True)
+
+
+class StrictConnection(h11.Connection):
+    """HTTP/1.1 without its two ambiguities: lines that end without a carriage return, and two lengths of one body."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        """The next part of a request; `RemoteProtocolError` for what another server might read differently."""
+        if self.their_state is h11.IDLE:
+            unread = self.trailing_data[0]
+            end = _HEAD_END.search(unread)
+            if _BARE_LINE_FEED.search(unread, 0, len(unread) if end is None else end.end()):
+                raise h11.RemoteProtocolError("a line of the head ends without a carriage return")
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if b"content-length" in names and b"transfer-encoding" in names:
+                raise h11.RemoteProtocolError("a body has either a Content-Length or a Transfer-Encoding")
+        return event
+
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
+
+
+def connections_for(files: int) -> int:
+    """How many connections a process may hold that can open so many files."""
+    return min(CONNECTIONS_MOST, max(files - _OTHER_FILES, files // 4, 1))
+
+
+class ConnectionLimit:
+    """The connections that are open, the oldest first: so many in all, and so many of one address."""
+
+    def __init__(self, most: int, most_of_an_address: int) -> None:
+        self._most = most
+        self._most_of_an_address = most_of_an_address
+        self._open: dict[PromptConnection, str] = {}
+        self._by_address: dict[str, dict[PromptConnection, None]] = {}
+
+    def admit(self, connection: PromptConnection, address: str) -> bool:
+        """Count a connection if there is room, or an idle one to end for it; an empty address is this machine's."""
+        same = self._by_address.get(address, {})
+        if address and len(same) >= self._most_of_an_address and not self._end_idle(same):
+            return False
+        if len(self._open) >= self._most and not self._end_idle(self._open):
+            return False
+        self._open[connection] = address
+        self._by_address.setdefault(address, {})[connection] = None
+        return True
+
+    def leave(self, connection: PromptConnection) -> None:
+        """A connection is closed; one that was never admitted is no mistake."""
+        address = self._open.pop(connection, None)
+        if address is not None:
+            same = self._by_address[address]
+            del same[connection]
+            if not same:
+                del self._by_address[address]
+
+    def _end_idle(self, among: Iterable[PromptConnection]) -> bool:
+        idle = next((connection for connection in among if not connection.is_busy), None)
+        if idle is None:
+            return False
+        self.leave(idle)
+        idle.end()
+        return True
+
+
+class PromptConnection(H11Protocol):
+    """A connection of uvicorn's that is closed when the head of a request does not come in time."""
+
+    open_connections = ConnectionLimit(CONNECTIONS_MOST, CONNECTIONS_MOST)
+    """Shared by all connections of a server."""
+    behind_proxy = False
+    """Whether all callers come from the address of a proxy."""
+    _waits: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The clock runs from the first moment."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self.conn = StrictConnection(h11.SERVER, HEAD_MOST)
+        if self.open_connections.admit(self, self._address()):
+            self._wait()
+        else:
+            self.end()
+
+    def _address(self) -> str:
+        host = "" if self.client is None else self.client[0]
+        return "" if not host or self.behind_proxy or _is_loopback(host) else host
+
+    def end(self) -> None:
+        """Close it at once."""
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """The clock stands while a request is carried out, and begins again with the first byte of the next one."""
+        super().data_received(data)
+        if self.is_busy:
+            self._stop_waiting()
+        elif self._waits is None:
+            self._wait()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being carried out."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        """Between two requests uvicorn itself has a limit."""
+        self._stop_waiting()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self.open_connections.leave(self)
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waits = asyncio.get_running_loop().call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+
+
+class HttpServer(uvicorn.Server):
+    """A server of uvicorn's that leaves signals to its caller."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; asyncio makes the queue as short as what it accepts at once, so it is made long again."""
+        await super().startup(sockets)
+        for listens in sockets or ():
+            listens.listen(QUEUED)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing is caught."""
+        yield
+
+
+async def serve(
+    app: ASGIApp, made: socket.socket, address: ListenAddress, stop: Awaitable[object], let_go: Callable[[], None]
+) -> None:
+    """Serve until `stop` is done; then `let_go` is called, and whoever is being answered gets the answer."""
+    most = connections_for(raise_limit())
+
+    class ServedConnection(PromptConnection):
+        open_connections = ConnectionLimit(most, max(most // ADDRESS_SHARE, 1))
+        behind_proxy = address.behind_proxy
+
+    config = uvicorn.Config(
+        app,
+        http=ServedConnection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # not a line for each nonsense that comes: who reads them slowly would hold up the server
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        backlog=ACCEPTED_AT_ONCE,
+        ssl_certfile=address.certificate,
+        ssl_keyfile=address.private_key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise Refused("bad_tls", f"the certificate or its key cannot be used: {error}", where="--tls-cert") from None
+    server = HttpServer(config)
+
+    async def end() -> None:
+        await stop
+        let_go()
+        server.should_exit = True
+
+    ending = asyncio.ensure_future(end())
+    try:
+        await server.serve(sockets=[made])
+    finally:
+        ending.cancel()

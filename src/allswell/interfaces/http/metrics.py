@@ -1,0 +1,215 @@
+"""`/metrics`: the state of the watch in the text format of Prometheus, made of the store and of the journal's tally.
+
+Nothing is counted by the way in this process: what a scrape tells is what the store holds at that moment, so several
+servers on one store tell the same, and a restart loses nothing (`Counting`). Labels are states, outcomes, roles and
+services, never a task's id. What a role or a service is called comes from users, so each family has a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from allswell.domain.access.key import Key
+from allswell.domain.access.rights import check_beside
+from allswell.domain.agents.cost import Spent
+from allswell.domain.notify.metrics import BUCKETS, ENDS, OTHER, KeptTally, Tally
+from allswell.domain.service.breaker import Stand, stand
+from allswell.domain.task.model import State
+from allswell.engine.status.verdict import VerdictLevel, look
+from allswell.engine.wakeup import either
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, Unavailable
+from allswell.interfaces.http.request_context import ServerState
+
+PATH = "/metrics"
+_FRESH = 1.0
+"""Seconds for which a scrape is good enough for the next one."""
+_LABELS_MOST = 200
+_MILLION = 1_000_000
+
+
+class Metrics:
+    """What is told to Prometheus."""
+
+    def __init__(self) -> None:
+        self._told = b""
+        self._told_at = float("-inf")
+        self._telling = asyncio.Lock()
+
+    async def answer(self, house: ServerState, key: Key | None) -> Response:
+        """A scrape; whoever shows a key needs one that may look. `Refused` otherwise."""
+        if key is not None:
+            check_beside(key, "metrics")
+        loop = asyncio.get_running_loop()
+        async with self._telling:
+            if loop.time() - self._told_at > _FRESH:
+                self._told = generate_latest(_Scrape(await _families(house)))
+                self._told_at = loop.time()
+        return Response(self._told, media_type=CONTENT_TYPE_LATEST)
+
+
+class _Scrape(Collector):
+    """Families that are made already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them."""
+        return self._families
+
+
+async def _families(house: ServerState) -> list[Metric]:
+    views = house.gate.watch.views
+    agenda = await views.view_agenda()
+    counts = await views.view_counts()
+    questions = await views.view_questions()
+    services = await views.view_services()
+    lost = await views.view_unaccounted()
+    spent = await views.view_spent("role")
+    seen = await look(views, house.place)
+    late = 0 if agenda.next_due is None else max(0, agenda.now - agenda.next_due)
+    age = max((agenda.now - one.asked_at for one in questions), default=0)
+    levels = [one.level for one in seen.concerns]
+    return [
+        _gauge("verdict", "The verdict on the watch: 1 at its level, 0 at all others.", "level", _at(seen.level)),
+        _gauge("concerns", "Concerns of the verdict by level.", "level", {one: levels.count(one) for one in _LEVELS}),
+        _gauge("tasks", "Tasks by the state they are in.", "state", {one: counts.get(one, 0) for one in State}),
+        _gauge("questions_open", "Questions that wait for a human.", "", {"": len(questions)}),
+        _gauge("question_age_seconds", "Age of the oldest question that waits for a human.", "", {"": age / 1_000}),
+        _gauge("unaccounted_tasks", "Open tasks that nothing would ever move again; must be 0.", "", {"": len(lost)}),
+        _gauge("overdue_seconds", "How long what is due has waited for a sweeper.", "", {"": late / 1_000}),
+        _breakers({name: stand(row.state, agenda.now) for name, row in sorted(services.items())[:_LABELS_MOST]}),
+        *_tallied(None if house.counting is None else house.counting.tally),
+        *_costs(dict(sorted(spent.items())[:_LABELS_MOST])),
+    ]
+
+
+_LEVELS = (VerdictLevel.BROKEN, VerdictLevel.NEEDS_HUMAN, VerdictLevel.WAITING)
+
+
+def _at(level: VerdictLevel) -> dict[str, float]:
+    return {one.value: float(one is level) for one in VerdictLevel}
+
+
+def _gauge(name: str, says: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"allswell_{name}", says, labels=[label] if label else [])
+    for one, value in values.items():
+        family.add_metric([str(one)] if label else [], value)
+    return family
+
+
+def _breakers(stands: Mapping[str, Stand]) -> Metric:
+    says = "Where the breaker of a service stands: 1 at its state, 0 at all others."
+    family = GaugeMetricFamily("allswell_breaker_state", says, labels=["service", "state"])
+    for service, now in stands.items():
+        for state in Stand:
+            family.add_metric([service, state.value], float(state is now))
+    return family
+
+
+def _tallied(tally: Tally | None) -> list[Metric]:
+    """What the journal counts; nothing until it was read to its end."""
+    if tally is None:
+        return []
+    ends = CounterMetricFamily("allswell_attempts", "Attempts that have ended, by how.", labels=["outcome"])
+    for outcome in dict.fromkeys((*ENDS.values(), OTHER)):
+        ends.add_metric([outcome], tally.ends.get(outcome, 0))
+    says = "How long tasks lay ready before they were claimed."
+    waits = HistogramMetricFamily("allswell_claim_wait_seconds", says)
+    total, buckets = 0, []
+    for most, count in zip((*BUCKETS, None), tally.waits, strict=True):
+        total += count
+        buckets.append(("+Inf" if most is None else repr(most / 1_000), float(total)))
+    waits.add_metric([], buckets, sum_value=tally.waited / 1_000)
+    return [ends, waits]
+
+
+def _costs(spent: Mapping[str, Spent]) -> list[Metric]:
+    cost = CounterMetricFamily("allswell_cost_usd", "What attempts said that they cost, by role.", labels=["role"])
+    tokens = CounterMetricFamily(
+        "allswell_tokens", "Tokens that attempts said they used, by role and direction.", labels=["role", "direction"]
+    )
+    for role, sums in spent.items():
+        cost.add_metric([role], (sums.cost or 0) / _MILLION)
+        tokens.add_metric([role, "in"], sums.given or 0)
+        tokens.add_metric([role, "out"], sums.written or 0)
+    return [cost, tokens]
+
+
+# Counting what the journal tells, for `/metrics`: read once from where the last server left off, then as it grows.
+#
+# The numbers are those of the journal (`domain/notify/metrics.py`), so two servers tell the same, and a restart loses
+# nothing:
+# every minute, and at the end, the tally is kept among the watch's own words. Of two servers, the one that is further
+# keeps its.
+
+WORD = "metrics.tally"
+_CHUNK = 1_000
+_KEEP_SECONDS = 60.0
+_AGAIN = 1.0
+_LOOK = 2.0
+"""Seconds between two looks at a journal that says nothing new."""
+
+
+class Counting:
+    """The tally of a server."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.tally: Tally | None = None
+        """None until the journal was read to its end: numbers that are on their way would look like a storm."""
+
+    async def count(self) -> None:
+        """Read along, until cancelled; then what was counted is kept."""
+        loop = asyncio.get_running_loop()
+        tally: Tally | None = None
+        kept_at = loop.time()
+        try:
+            while True:
+                try:
+                    if tally is None:
+                        tally = Tally(await self._recalled())
+                    news = self._watch.on_event()
+                    entries = await self._watch.views.journal(tally.position, _CHUNK)
+                    for entry in entries:
+                        tally.take(entry.position, entry.at, entry.event)
+                    if len(entries) == _CHUNK:
+                        continue
+                    self.tally = tally
+                    if loop.time() - kept_at > _KEEP_SECONDS:
+                        kept_at = loop.time()
+                        await self._keep(tally)
+                except Unavailable:
+                    await asyncio.sleep(_AGAIN)
+                    continue
+                await either(news, _LOOK)
+        finally:
+            if tally is not None:
+                with contextlib.suppress(AllswellError, TimeoutError):
+                    async with asyncio.timeout(_AGAIN):
+                        await self._keep(tally)
+
+    async def _recalled(self) -> KeptTally | None:
+        return _read(await self._watch.recall(WORD))
+
+    async def _keep(self, tally: Tally) -> None:
+        before = await self._watch.recall(WORD)
+        other = _read(before)
+        if other is None or other.position < tally.position:
+            await self._watch.swap(WORD, before, msgspec.json.encode(tally.kept()).decode())
+
+
+def _read(word: str | None) -> KeptTally | None:
+    try:
+        return None if word is None else msgspec.json.decode(word, type=KeptTally)
+    except msgspec.DecodeError:
+        return None  # of another version: it is counted anew

@@ -1,0 +1,240 @@
+"""Looking at the whole: how things stand, who does what, what was said between agents, what it has cost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from allswell.build.overview import glance_at_builds
+from allswell.domain.access.rights import Operation, check_act, check_beside
+from allswell.domain.agents.cost import SpentBy
+from allswell.domain.duration import parse
+from allswell.domain.mesh.comms import COMMS_HEARS, CommStatus, is_among
+from allswell.domain.mesh.health import healthy_at, score
+from allswell.domain.mesh.routing import family
+from allswell.engine.status.agents import look as look_at_crew
+from allswell.engine.status.agents import pending_questions, track
+from allswell.engine.status.journal import comm_of, read_ledger, read_standing
+from allswell.engine.status.overview import board
+from allswell.engine.status.verdict import look
+from allswell.errors import Refused
+from allswell.interfaces.http.events import cursor_of, position_of
+from allswell.interfaces.http.request_context import RequestContext
+from allswell.interfaces.http.routing import Nothing, Route
+from allswell.interfaces.http.tasks import Length, Limit
+from allswell.runtime.supervisor.presence import has_died
+from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape
+from allswell.views.checkup import CheckupShape, examined
+from allswell.views.delivery import CommShape
+from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
+from allswell.views.settings import KeyShape, KeysShape, NewKeyShape, SettingsShape
+from allswell.views.status import BoardShape, ServicesShape, StatusShape
+from allswell.views.worker import QueuesShape, queues_at
+
+_CHUNK = 500
+_BUILDS = 100
+
+
+class CommsShape(Struct, frozen=True):
+    """Messages between agents, in their order; `next` is what to give as `after` for the next page."""
+
+    comms: list[CommShape]
+    next: str | None
+
+
+async def show_status(call: RequestContext, _: Nothing) -> StatusShape:
+    """The verdict on the watch: what is broken, what needs a human, what merely waits."""
+    return StatusShape.of(call.store, await look(call.views, call.place), builds=await glance_at_builds(call.views))
+
+
+async def show_board(call: RequestContext, _: Nothing) -> BoardShape:
+    """Everything that is at work, at one look."""
+    return BoardShape.of(call.store, await board(call.views, place=call.place))
+
+
+async def list_agents(call: RequestContext, _: Nothing) -> AgentsShape:
+    """Who does what: health, misses, last proof of progress, time left."""
+    settings = call.house.settings
+    specs = list(settings.known_agents.values())
+    crew = await look_at_crew(call.views, specs, int(settings.value("stall_threshold") or 0), has_died)
+    return AgentsShape.of(crew, len(await call.views.view_questions()))
+
+
+async def show_tracking(call: RequestContext, _: Nothing) -> TrackingShape:
+    """Missed check-ins, stalled agents, timeouts and open questions."""
+    return TrackingShape.of(await track(call.views), await pending_questions(call.views))
+
+
+class CommsParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to go on, how many, and of which."""
+
+    after: Annotated[str, Meta(description="Where the last page ended: its `next`.")] = ""
+    limit: Limit = 100
+    agent: Annotated[str, Meta(description="Who asks or is asked.")] = ""
+    status: CommStatus | None = None
+
+
+async def list_comms(call: RequestContext, asked: CommsParams) -> CommsShape:
+    """Every message between agents with the protocol's nine fields, a page at a time."""
+    after, found = position_of(asked.after), list[CommShape]()
+    while entries := await call.views.journal(after, _CHUNK):
+        for entry in entries:
+            after = entry.position
+            if entry.event.kind in COMMS_HEARS and (comm := await comm_of(call.views, entry)) is not None:
+                found += [CommShape.of(comm)] if is_among(comm, asked.agent, asked.status or "") else []
+                if len(found) == asked.limit:
+                    return CommsShape(found, cursor_of(after))
+    return CommsShape(found, None)
+
+
+class LedgerParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far back."""
+
+    since: Length = "1d"
+
+
+async def show_ledger(call: RequestContext, asked: LedgerParams) -> LedgerShape:
+    """What counts for an agent and against it, what does not, and why."""
+    agent = call.named("agent")
+    length = parse(asked.since, where="since")
+    if length <= 0:
+        raise Refused("bad_duration", "since must be more than nothing", where="since")
+    now = (await call.views.view_agenda()).now
+    found = await read_ledger(call.views, agent, now - length)
+    standing = await read_standing(call.views, family(agent))
+    return LedgerShape.of(found, now - length, score(standing, now), healthy_at(standing, now))
+
+
+class CostsParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Sums of what; of all time, or since so long ago."""
+
+    by: SpentBy = "all"
+    since: Length | None = None
+
+
+async def show_costs(call: RequestContext, asked: CostsParams) -> CostsShape:
+    """What attempts have cost, in money and in tokens, as far as agents have said so."""
+    now = (await call.views.view_agenda()).now
+    since = 0 if asked.since is None else now - parse(asked.since, where="since")
+    return CostsShape.of(asked.by, since, await call.views.view_spent(asked.by, (), since))
+
+
+async def list_services(call: RequestContext, _: Nothing) -> ServicesShape:
+    """How the services stand that something is or was held against: breakers, pauses, questions."""
+    now = (await call.views.view_agenda()).now
+    return ServicesShape.of(await call.views.view_services(), now)
+
+
+async def list_builds(call: RequestContext, _: Nothing) -> BuildsShape:
+    """The builds that are not over, at a glance; a run shows its own build in full."""
+    check_beside(call.key, "builds")
+    return BuildsShape([BuildGlanceShape.of(one) for one in await glance_at_builds(call.views, _BUILDS)])
+
+
+ROUTES = (
+    Route("GET", "/status", show_status, Nothing, (StatusShape,)),
+    Route("GET", "/board", show_board, Nothing, (BoardShape,)),
+    Route("GET", "/agents", list_agents, Nothing, (AgentsShape,)),
+    Route("GET", "/agents/{agent}/ledger", show_ledger, LedgerParams, (LedgerShape,)),
+    Route("GET", "/costs", show_costs, CostsParams, (CostsShape,)),
+    Route("GET", "/services", list_services, Nothing, (ServicesShape,)),
+    Route("GET", "/builds", list_builds, Nothing, (BuildsShape,)),
+    Route("GET", "/tracking", show_tracking, Nothing, (TrackingShape,)),
+    Route("GET", "/comms", list_comms, CommsParams, (CommsShape,)),
+)
+
+
+# The watch itself: whether all is well with it, what is set, queues of messages beside it, and keys.
+
+_ONE_AT_A_TIME = asyncio.Lock()
+"""A check-up opens the store anew and may look twice, two seconds apart."""
+
+
+class UnaccountedShape(Struct, frozen=True):
+    """Open tasks that would wait for ever; there should be none."""
+
+    task_ids: list[str]
+
+
+async def show_checkup(call: RequestContext, _: Nothing) -> CheckupShape:
+    """Check that all is well with the watch, as `allswell doctor` does where the store is."""
+    check_beside(call.key, "checkup")
+    async with _ONE_AT_A_TIME:
+        return CheckupShape.of(await examined(call.house.url, call.house.settings, call.house.home))
+
+
+async def list_unaccounted(call: RequestContext, _: Nothing) -> UnaccountedShape:
+    """List open tasks that nothing will ever move again, a hundred at most."""
+    return UnaccountedShape([str(one) for one in await call.views.view_unaccounted()])
+
+
+async def show_settings(call: RequestContext, _: Nothing) -> SettingsShape:
+    """Show every setting of the server with its value, its default and where it comes from."""
+    check_beside(call.key, "settings")
+    settings = call.house.settings
+    return SettingsShape.of(settings, settings.explain())
+
+
+async def list_queues(call: RequestContext, _: Nothing) -> QueuesShape:
+    """How the queues of messages stand, which are in trouble, and which processes work on them.
+
+    What only a human can decide about a message is a question like any other.
+    """
+    check_beside(call.key, "queues")
+    return QueuesShape.of(await asyncio.to_thread(queues_at, call.house.url))
+
+
+ADMIN_ROUTES = (
+    Route("GET", "/doctor", show_checkup, Nothing, (CheckupShape,)),
+    Route("GET", "/unaccounted", list_unaccounted, Nothing, (UnaccountedShape,)),
+    Route("GET", "/config", show_settings, Nothing, (SettingsShape,)),
+    Route("GET", "/queues", list_queues, Nothing, (QueuesShape,)),
+)
+
+
+# Keys, for those who may make them.
+
+
+class KeyParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose key, and what it is for; an agent's names the roles that it claims for."""
+
+    name: str
+    rights: list[str]
+    roles: list[str] = []
+    agents: list[str] = []
+    expires: Length | None = None
+
+
+async def create_key(call: RequestContext, given: KeyParams) -> NewKeyShape:
+    """Make a key; its secret is in this answer, and nowhere else."""
+    check_act(call.key, Operation.KEEP_KEYS)
+    lasts = None if given.expires is None else parse(given.expires, where="expires")
+    keys = call.house.gate.keyring
+    made, secret = await keys.create(
+        given.name, given.rights, roles=given.roles, agents=given.agents, lasts=lasts, by=f"key {call.key.name}"
+    )
+    call.house.gate.forget(made.name)
+    return NewKeyShape(KeyShape.of(made, made.created_at), secret)
+
+
+async def list_keys(call: RequestContext, _: Nothing) -> KeysShape:
+    """List the keys, those too that are over."""
+    check_act(call.key, Operation.KEEP_KEYS)
+    return KeysShape.of(await call.house.gate.keyring.all(), await call.watch.now())
+
+
+async def revoke_key(call: RequestContext, _: Nothing) -> KeyShape:
+    """End a key: whoever shows it from now on is refused."""
+    check_act(call.key, Operation.KEEP_KEYS)
+    ended = await call.house.gate.keyring.revoke(call.named("name"), by=f"key {call.key.name}")
+    call.house.gate.forget(ended.name)
+    return KeyShape.of(ended, await call.watch.now())
+
+
+KEY_ROUTES = (
+    Route("POST", "/keys", create_key, KeyParams, (NewKeyShape,), status=201),
+    Route("GET", "/keys", list_keys, Nothing, (KeysShape,)),
+    Route("POST", "/keys/{name}/revoke", revoke_key, Nothing, (KeyShape,)),
+)

@@ -1,0 +1,233 @@
+"""What the tools take. Models read the descriptions, so each says what is worth knowing when it is filled in.
+
+Times are whole seconds, as people say them; one call waits at most `WAIT_MOST`, since many clients cut calls at 60.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from allswell.domain.service.retry import ErrorClass
+
+WAIT_MOST = 45
+"""Seconds."""
+LEASE = 600
+"""Seconds that a lease lasts after each sign of its holder, unless the claim says otherwise."""
+_DAY = 86_400
+
+Wait = Annotated[int, Meta(ge=0, le=WAIT_MOST, description=f"Wait up to so many seconds (at most {WAIT_MOST}).")]
+TaskArgument = Annotated[str, Meta(description="The task_id that claim gave you.")]
+TokenArgument = Annotated[int, Meta(ge=0, description="The token that claim gave you with it.")]
+AgentArgument = Annotated[str, Meta(description="Your name, always the same one. Without it: that of your key.")]
+Roles = Annotated[list[str], Meta(description="Roles that you have.")]
+
+
+class ToolParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a tool takes."""
+
+
+class SubmitToolParams(ToolParams, frozen=True):
+    """A task to be done by somebody."""
+
+    name: Annotated[str, Meta(description="What is to be done, in one line.")]
+    payload: Annotated[Any, Meta(description="Whatever its holder needs to know: any JSON.")] = None
+    role: Annotated[str, Meta(description="Who can do it; empty: anybody.")] = ""
+    needs: Annotated[list[str], Meta(description="Ids or unique names of tasks that must be done first.")] = []
+    priority: Annotated[int, Meta(description="Higher goes first.")] = 0
+    services: Annotated[list[str], Meta(description="Services that it calls, such as anthropic.")] = []
+    run: (
+        Annotated[str, Meta(description="A run's name or id that it belongs to; a new name opens one.")] | UnsetType
+    ) = UNSET
+    timeout_s: Annotated[int, Meta(ge=1, description="The limit of each attempt.")] | UnsetType = UNSET
+    key: Annotated[str, Meta(description="A text of yours: under the same key the task is made once.")] | UnsetType = (
+        UNSET
+    )
+
+
+class ClaimToolParams(ToolParams, frozen=True):
+    """Who claims, and what."""
+
+    agent: AgentArgument = ""
+    role: Annotated[str, Meta(description="Only tasks of this role; without it, of any.")] | UnsetType = UNSET
+    task: Annotated[str, Meta(description="This task or none.")] | UnsetType = UNSET
+    wait_s: Wait = 0
+    lease_s: Annotated[
+        int, Meta(ge=10, le=_DAY, description="You check in at least this often, or the task is given to another.")
+    ] = LEASE
+
+
+class LeaseToolParams(ToolParams, frozen=True):
+    """The lease that is spoken for."""
+
+    task: TaskArgument
+    token: TokenArgument
+
+
+class CheckInToolParams(LeaseToolParams, frozen=True):
+    """What was done since."""
+
+    note: Annotated[str, Meta(description="What you have done since the last one, in a sentence or two.")] = ""
+    progress: Annotated[float, Meta(ge=0, le=1, description="How much of the task is done, 0 to 1.")] | UnsetType = (
+        UNSET
+    )
+
+
+class DoneToolParams(LeaseToolParams, frozen=True):
+    """What it came to."""
+
+    result: Annotated[Any, Meta(description="What it came to: any JSON, often a short text.")] = None
+
+
+class FailToolParams(LeaseToolParams, frozen=True):
+    """What went wrong."""
+
+    message: Annotated[str, Meta(description="What went wrong, for whoever tries next.")]
+    error_class: Annotated[
+        ErrorClass,
+        Meta(
+            description="network, server, overload, transient, rate_limit: it is tried again. validation, not_found, "
+            "context_overflow, bug: the task fails. auth, permanent: a human is asked."
+        ),
+    ] = ErrorClass.TRANSIENT
+    retry_after_s: (
+        Annotated[int, Meta(ge=0, le=31_622_400, description="How long a provider asked to wait.")] | UnsetType
+    ) = UNSET
+    services: Annotated[list[str], Meta(description="Whose limit it was.")] = []
+
+
+class ReleaseToolParams(LeaseToolParams, frozen=True):
+    """Why it is given back."""
+
+    reason: Annotated[str, Meta(description="Why you give it back.")] = "released"
+    delay_s: Annotated[int, Meta(ge=0, description="Nobody gets it for so long.")] = 0
+
+
+class OptionToolParams(ToolParams, frozen=True):
+    """One way to answer."""
+
+    key: Annotated[str, Meta(description="A short word, such as yes.")]
+    label: Annotated[str, Meta(description="What it means.")]
+
+
+class AskToolParams(LeaseToolParams, frozen=True):
+    """A question for a human."""
+
+    text: Annotated[str, Meta(description="The question, with all that somebody needs to know to answer it.")]
+    options: Annotated[
+        list[OptionToolParams], Meta(description="Ways to answer; without any, the answer is a text.")
+    ] = []
+    hold: Annotated[
+        bool,
+        Meta(description="true: you keep the task and go on. false: this attempt ends, and the task waits for them."),
+    ] = False
+
+
+class AnswersToolParams(ToolParams, frozen=True):
+    """What is waited for."""
+
+    ids: Annotated[
+        list[str], Meta(min_length=1, max_length=50, description="question_id and request_id as you got them.")
+    ]
+    wait_s: Wait = 0
+
+
+class RequestToolParams(LeaseToolParams, frozen=True):
+    """What is asked of another agent."""
+
+    to: Annotated[str, Meta(description="For a delegation a role, such as expert; else an agent, or role:ROLE.")]
+    text: Annotated[str, Meta(description="What you ask of it, in a line.")]
+    payload: Annotated[Any, Meta(description="Whatever it needs to know: any JSON.")] = None
+    kind: Annotated[
+        Literal["delegation", "handoff", "status_check", "collaboration"],
+        Meta(
+            description="A delegation is tried once, and its failure is yours to deal with. The others are delivered "
+            "again, and where nobody answers your task waits for it: then you lose it, and are given `next` instead."
+        ),
+    ] = "delegation"
+    timeout_s: (
+        Annotated[int, Meta(ge=1, description="Of each delivery; never more than you have left.")] | UnsetType
+    ) = UNSET
+    retries: Annotated[int, Meta(ge=0, description="How often it is delivered again.")] | UnsetType = UNSET
+    blocks: Annotated[
+        bool,
+        Meta(description="false: you keep your task where nobody answers, and a late answer comes with a checkin."),
+    ] = True
+    wait_s: Wait = 0
+
+
+class InboxToolParams(ToolParams, frozen=True):
+    """Whose inbox."""
+
+    agent: AgentArgument = ""
+    roles: Roles = []
+    wait_s: Wait = 0
+    mesh: Annotated[bool, Meta(description="true: what is addressed to others, and anybody may answer.")] = False
+
+
+class DeclineToolParams(ToolParams, frozen=True):
+    """A request of another agent that is not answered."""
+
+    request: Annotated[str, Meta(description="Its request_id, as inbox shows it.")]
+    reason: Annotated[str, Meta(description="Why, for the agent that asks.")] = ""
+    agent: AgentArgument = ""
+    roles: Roles = []
+
+
+class RespondToolParams(ToolParams, frozen=True):
+    """An answer to another agent."""
+
+    request: Annotated[str, Meta(description="Its request_id, as inbox shows it.")]
+    answer: Annotated[Any, Meta(description="Your answer: any JSON, often a text.")] = None
+    agent: AgentArgument = ""
+    roles: Roles = []
+
+
+class StatusToolParams(ToolParams, frozen=True):
+    """What to look at."""
+
+    task: Annotated[str, Meta(description="A task to be told about; without: the whole watch.")] | UnsetType = UNSET
+
+
+class OwnStatusToolParams(ToolParams, frozen=True):
+    """Nothing."""
+
+
+# What each tool promises to clients, and whether a call of it that got no answer may simply be sent again.
+#
+# Apart from the table of tools, since the proxy needs it and must start at once.
+
+
+class Hints(NamedTuple):
+    """What a client may think of a tool; none of ours destroys anything, or reaches out of the watch."""
+
+    title: str
+    reads_only: bool = False
+    """It changes nothing."""
+    counts_once: bool = False
+    """Called again with the same arguments, it has no further effect."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a call whose answer was lost can be made again."""
+        return self.reads_only or self.counts_once
+
+
+HINTS: Mapping[str, Hints] = {
+    "claim": Hints("Claim a task"),
+    "checkin": Hints("Check in", counts_once=True),
+    "done": Hints("Finish a task", counts_once=True),
+    "fail": Hints("Report a failure", counts_once=True),
+    "release": Hints("Give a task back", counts_once=True),
+    "ask": Hints("Ask a human"),
+    "answers": Hints("Wait for answers", counts_once=True),
+    "request": Hints("Ask another agent"),
+    "inbox": Hints("See what others ask", counts_once=True),  # it notes what it has listed
+    "respond": Hints("Answer another agent", counts_once=True),
+    "decline": Hints("Decline what another agent asks", counts_once=True),
+    "submit": Hints("Hand over a task"),
+    "status": Hints("See how things stand", reads_only=True),
+}
+"""By name, in the order in which the tools are listed."""

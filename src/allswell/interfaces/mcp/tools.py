@@ -1,0 +1,238 @@
+"""The tools: what each is called, takes, answers and promises. Schemas are made of the Structs that are used.
+
+The answers are the shapes of `--json` (views). Nothing here refers to anything else (`$ref`): some clients
+understand only what is written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from allswell.errors import Refused
+from allswell.interfaces.mcp import arguments as given
+from allswell.interfaces.mcp.arguments import HINTS, Hints
+from allswell.interfaces.mcp.handlers import ToolDesk
+from allswell.views.explanation import ExplanationShape
+from allswell.views.lease import ClaimsShape, LastWordShape, OrdersShape
+from allswell.views.message import AnswersShape, DeclinedShape, InboxShape, RequestedShape, RespondedShape
+from allswell.views.question import QuestionShape
+from allswell.views.status import StatusShape
+from allswell.views.task import SubmittedShape
+
+T = TypeVar("T", bound=given.ToolParams)
+Json = dict[str, Any]
+_LEASE = ("task", "token")
+_NAMED = ("agent", "roles")
+
+
+@dataclass(frozen=True)
+class Tool(Generic[T]):
+    """One tool."""
+
+    name: str
+    says: str
+    takes: type[T]
+    does: Callable[[ToolDesk, T], Awaitable[Struct]]
+    answers: tuple[type[Struct], ...]
+    left_out: tuple[str, ...] = ()
+    """Arguments that a caller need not know of, since it can mean only one."""
+
+    @property
+    def hints(self) -> Hints:
+        """What it promises."""
+        return HINTS[self.name]
+
+    @cached_property
+    def input_schema(self) -> Json:
+        """What it takes, as JSON Schema."""
+        made = written_out(self.takes)
+        made["properties"] = {name: one for name, one in made["properties"].items() if name not in self.left_out}
+        made["required"] = [name for name in made.get("required", ()) if name not in self.left_out]
+        return made
+
+    @cached_property
+    def output_schema(self) -> Json:
+        """What it answers, as JSON Schema; an object in any case."""
+        made = [written_out(shape) for shape in self.answers]
+        return made[0] if len(made) == 1 else {"type": "object", "anyOf": made}
+
+    def taken(self, arguments: Json) -> T:
+        """What was given, if it fits. Models write numbers as text, and null where they have nothing to say."""
+        said = {name: value for name, value in arguments.items() if value is not None}
+        try:
+            return msgspec.convert(said, self.takes, strict=False)
+        except msgspec.ValidationError as error:
+            known = ", ".join(self.input_schema["properties"]) or "nothing"
+            text = f"{self.name} does not take this: {error}"
+            raise Refused("bad_arguments", text, where="arguments", hint=f"it takes: {known}") from None
+
+
+def written_out(shape: type[Struct]) -> Json:
+    """The JSON Schema of a Struct, with everything in its place."""
+    (_,), found = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+
+    def placed(part: object) -> object:
+        if isinstance(part, dict):
+            if "$ref" in part:
+                return placed(found[part["$ref"].rpartition("/")[2]])
+            return {
+                name: placed(value) for name, value in part.items() if name != "title" or not isinstance(value, str)
+            }
+        return [placed(one) for one in part] if isinstance(part, list) else part
+
+    made = placed(found[shape.__name__])
+    assert isinstance(made, dict)  # noqa: S101 - a Struct is an object
+    return made
+
+
+_CLAIM: Tool[Any] = Tool(
+    "claim",
+    "Take a task to work on. The answer has the task with its payload, a token, how much time you have "
+    "(remaining_ms), and what an earlier attempt left (handover). Every other call about the task takes its task_id "
+    "and token. Nothing keeps the task yours but your check-ins: call checkin at least every renew_every_ms, better "
+    "every few minutes, or it is given to another. An empty list means that there is nothing to do: call again with "
+    "wait_s.",
+    given.ClaimToolParams,
+    lambda desk, said: desk.claim(said),
+    (ClaimsShape,),
+)
+_SUBMIT: Tool[Any] = Tool(
+    "submit",
+    "Hand over a task for somebody to do. It is kept durably, and done even if you end. It is not done by you unless "
+    "you claim it.",
+    given.SubmitToolParams,
+    lambda desk, said: desk.submit(said),
+    (SubmittedShape,),
+)
+_STATUS: Tool[Any] = Tool(
+    "status",
+    "See how things stand: with a task, why it stands where it stands, what comes next and what can be done; without "
+    "one, the whole watch, which an agent's key does not show.",
+    given.StatusToolParams,
+    lambda desk, said: desk.status(said),
+    (StatusShape, ExplanationShape),
+)
+_OWN_STATUS: Tool[Any] = Tool(
+    "status",
+    "See how much time you have, and what you are asked to do. It proves nothing: checkin does.",
+    given.OwnStatusToolParams,
+    lambda desk, _: desk.own_status(),
+    (OrdersShape,),
+)
+_SHARED: tuple[Tool[Any], ...] = (
+    Tool(
+        "checkin",
+        "Prove progress on your task, every few minutes and whenever something is worth saying; this keeps it yours. "
+        "The answer says how much time is left and what to do: `stop` means save what there is and end; `asked` that a "
+        "check-in with a note is owed; `answers` are those to questions you asked with hold, `requests` those of other "
+        "agents to requests you did not wait for; `inbox` are requests of "
+        "other agents, to be read with inbox.",
+        given.CheckInToolParams,
+        lambda desk, said: desk.checkin(said),
+        (OrdersShape,),
+    ),
+    Tool(
+        "done",
+        "The task is done: say so once, with its result. Then you hold it no longer.",
+        given.DoneToolParams,
+        lambda desk, said: desk.done(said),
+        (LastWordShape,),
+    ),
+    Tool(
+        "fail",
+        "You could not do the task: say why. The class of the error decides whether it is tried again, ends, or goes "
+        "to a human. Then you hold it no longer.",
+        given.FailToolParams,
+        lambda desk, said: desk.fail(said),
+        (LastWordShape,),
+    ),
+    Tool(
+        "release",
+        "Give the task back, neither done nor failed: somebody else will have it.",
+        given.ReleaseToolParams,
+        lambda desk, said: desk.release(said),
+        (LastWordShape,),
+    ),
+    Tool(
+        "ask",
+        "Put a question to a human. The answer has its question_id; wait for the human with the tool answers. With "
+        "hold you keep the task meanwhile and go on with what does not depend on it. Without, this attempt is over, "
+        "and the task can be claimed again once they have answered.",
+        given.AskToolParams,
+        lambda desk, said: desk.ask(said),
+        (QuestionShape,),
+    ),
+    Tool(
+        "answers",
+        "See what has come of your questions and requests, waiting up to wait_s for the first answer. A question is "
+        "answered once closed_at is set: `choice` and `answer` have what was said. A request is open until its state "
+        "says otherwise. Where it is blocked, your task waits for it and is not yours any more: go on with `next`, "
+        "which is yours already, or claim another if it is null.",
+        given.AnswersToolParams,
+        lambda desk, said: desk.answers(said),
+        (AnswersShape,),
+    ),
+    Tool(
+        "request",
+        "Ask another agent for something while you keep your task. The answer has a request_id; with wait_s also what "
+        "came of it, else ask for it with the tool answers.",
+        given.RequestToolParams,
+        lambda desk, said: desk.request(said),
+        (RequestedShape,),
+    ),
+    Tool(
+        "inbox",
+        "See what other agents ask of you; with mesh, what they ask of others and anybody may answer. With wait_s, "
+        "wait for one that is new: that was not listed to you before.",
+        given.InboxToolParams,
+        lambda desk, said: desk.inbox(said),
+        (InboxShape,),
+    ),
+    Tool(
+        "respond",
+        "Answer a request of another agent. The first answer counts, and a late one too.",
+        given.RespondToolParams,
+        lambda desk, said: desk.respond(said),
+        (RespondedShape,),
+    ),
+    Tool(
+        "decline",
+        "Decline a request of another agent that is addressed to you: it learns that, and why, at once.",
+        given.DeclineToolParams,
+        lambda desk, said: desk.decline(said),
+        (DeclinedShape,),
+    ),
+)
+
+
+def _own(tool: Tool[Any]) -> Tool[Any]:
+    """A tool for whoever can speak for one lease alone: it need not name it."""
+    return Tool(tool.name, tool.says, tool.takes, tool.does, tool.answers, (*_LEASE, *_NAMED))
+
+
+_ORDER = list(HINTS)
+
+
+def _listed(*tools: Tool[Any]) -> dict[str, Tool[Any]]:
+    return {tool.name: tool for tool in sorted(tools, key=lambda tool: _ORDER.index(tool.name))}
+
+
+TOOLS = _listed(_CLAIM, *_SHARED, _SUBMIT, _STATUS)
+"""All of them by name, in the order in which they are listed."""
+OWN_TOOLS = _listed(*map(_own, _SHARED), _OWN_STATUS)
+"""Those of whoever works inside a supervised attempt: its supervisor claims."""
+
+INSTRUCTIONS = """\
+Allswell keeps watch over work that agents do: whatever hangs or dies is noticed, kept and given to somebody else.
+1. claim a task; keep its task_id and token. 2. Work. Call checkin every few minutes with a note on what you did; do
+what its answer says. 3. End with done, fail or release. If you need a human, ask, and wait with answers.
+If an answer says that the lease is lost, stop working on that task at once: it is not yours any more."""
+OWN_INSTRUCTIONS = """\
+You work on one task under Allswell's watch. Call checkin every few minutes with a note on what you did, and do what its
+answer says. End with done, fail or release, then stop. If you need a human, ask, and wait with answers."""

@@ -1,0 +1,306 @@
+"""The alerts sink: people are told through Apprise, which speaks to Slack, Discord, mail, ntfy, desktops and many more.
+
+Each route of a severity is a target of its own: one that is down holds up no other. What waits for one route goes out
+as one message. In quiet hours only what is critical goes out; the rest waits for their end, whenever it happened and
+however often it was tried. When each cause was told last is the sink's memory: another process, and the same one
+tomorrow, goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from allswell.build.merge import ChannelClosed
+from allswell.domain.build.announcements import MESSAGE_BYTES
+from allswell.domain.ids import QuestionId
+from allswell.domain.mesh.comms import CHANNEL_HEARS as MESH_HEARS
+from allswell.domain.mesh.comms import COMMS_HEARS as COMM_HEARS
+from allswell.domain.mesh.comms import SentenceContext, mesh_words
+from allswell.domain.notify.alert import (
+    DEFAULT_HEARS,
+    SHOWN,
+    Alert,
+    alert_for,
+    sentence,
+    together,
+    told_now,
+    worth_telling,
+)
+from allswell.domain.notify.delivery import Delivery, DeliveryFailure
+from allswell.domain.notify.spec import MESH, SEVERITIES, Severity, SinkSpec, hearing, quiet_left, routes_for
+from allswell.domain.rules.event import Entry, Event
+from allswell.domain.task.submit import WEBHOOKS
+from allswell.domain.values import nearest
+from allswell.engine.status.journal import asked_of
+from allswell.errors import Refused
+from allswell.interfaces.chat.agentchat import AgentChat, ChatPlace, read_key
+from allswell.interfaces.notifications.sink import NotDelivered, SinkMessage, variable
+from allswell.runtime.calls import Threads
+from allswell.store.views import Views
+
+if TYPE_CHECKING:
+    from apprise import Apprise
+
+
+# One route of an alerts sink: an Apprise URL, and a thread of its own to speak through it.
+#
+# Apprise blocks, and nothing can stop it. A call that hangs keeps its own route busy and nobody else: no thread that
+# others need is used, no second one is begun behind it, and the process may end all the same. Routes are secrets (they
+# hold tokens), so no error of ours shows one.
+
+_TYPES: Mapping[Severity, str] = {"info": "info", "warning": "warning", "critical": "failure"}
+
+
+class AlertRoute:
+    """Somebody whom Apprise can reach."""
+
+    def __init__(self, url: str, environ: Mapping[str, str], where: str) -> None:
+        self._apprise = _opened(url, environ, where)
+        self._threads = Threads(1, name="allswell-route")
+
+    async def tell(self, severity: Severity, title: str, text: str) -> None:
+        """Say something; `NotDelivered` if that did not work."""
+        if self._threads.busy:
+            raise NotDelivered(DeliveryFailure("what was sent before has not come to an end yet"))
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell_loop() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(ended.set)
+
+        call = self._threads.call(lambda: _notify(self._apprise, _TYPES[severity], title, text))
+        call.tell(tell_loop)
+        await ended.wait()
+        reason = call.result()
+        if reason is not None:
+            raise NotDelivered(DeliveryFailure(reason))
+
+
+def _notify(route: Apprise, kind: str, title: str, text: str) -> str | None:
+    """Why it did not work, or None."""
+    import apprise
+
+    said = _Said()
+    log = logging.getLogger("apprise")
+    log.addHandler(said)
+    try:
+        if route.notify(body=text, title=title, notify_type=apprise.NotifyType(kind)):
+            return None
+    finally:
+        log.removeHandler(said)
+    return f"Apprise could not deliver it: {said.lines[0]}" if said.lines else "Apprise could not deliver it"
+
+
+class _Said(logging.Handler):
+    """What Apprise says only to its log: why something did not work. Other routes speak in other threads."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self._thread = threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self._thread:
+            self.lines.append(record.getMessage())
+
+
+def _opened(route: str, environ: Mapping[str, str], where: str) -> Apprise:
+    """A route that Apprise knows; else `Refused`, without showing it."""
+    try:
+        import apprise
+    except ImportError as error:
+        raise Refused("no_driver", "alerts need a library: pip install 'allswell[sinks]'", where=where) from error
+    logging.getLogger("apprise").addHandler(logging.NullHandler())  # or what it cannot read goes to standard error
+    named = f" ({route})" if route.startswith("env:") else ""
+    if named:
+        route = variable(route.removeprefix("env:"), environ, where)
+    # Without a limit of its own it uses no threads of its own, which the end of a process would wait for.
+    made = apprise.Apprise(asset=apprise.AppriseAsset(secure_logging=True, service_timeout=0))
+    if made.add(route):
+        return made
+    scheme, colon, _ = route.partition("://")
+    known = [word for one in apprise.Apprise().details()["schemas"] for word in _schemes(one)]
+    if not colon or not scheme.isalnum():
+        said = "is no URL; Apprise's look like slack://…, mailtos://… or ntfy://…"
+    elif scheme in known:
+        said = f"begins with {scheme}://, and Apprise cannot read what follows"
+    else:
+        near = nearest(scheme, known)
+        said = f"begins with {scheme}://, which Apprise does not know" + (f"; did you mean {near}://?" if near else "")
+    raise Refused("bad_route", f"{where}: a route{named} {said}", where=where)
+
+
+def _schemes(details: Mapping[str, object]) -> list[str]:
+    found: list[str] = []
+    for key in ("protocols", "secure_protocols"):
+        words = details.get(key)
+        found += [str(word) for word in words] if isinstance(words, list | tuple) else []
+    return found
+
+
+# What people or a channel are told of an event, with the names and options that only the store knows.
+
+
+async def alert_of(entry: Entry, views: Views, *, mesh: bool, humans: Sequence[str] = ()) -> Alert | None:
+    """What to say about an event; with `mesh`, in the protocol's own sentences where it has one. None: nothing."""
+    event = entry.event
+    row = None if event.task is None else await views.view_task(event.task)
+    name = "" if row is None else row.task.name
+    if event.kind == "task_claimed" and row is not None and row.task.role == WEBHOOKS:
+        return None  # our own poster has taken a webhook up: no agent has
+    if mesh and event.kind in MESH_HEARS:
+        asked = await asked_of(views, event) if event.kind in COMM_HEARS else None
+        about = SentenceContext(name, humans=humans)
+        if asked is not None:
+            about = SentenceContext(name, asked.summary, asked.to, humans)
+        words = mesh_words(event, about)
+        cause = f"{entry.position.xid}.{entry.position.id}"
+        return None if words is None else sentence(words, cause, urgent=bool(event.data.get("critical")))
+    question = None
+    if event.kind == "question_asked":
+        question = await views.view_question(QuestionId(str(event.data["question"])))
+    return alert_for(event, name, () if question is None else question.options)
+
+
+_decode = msgspec.json.Decoder(Alert).decode
+_decode_told = msgspec.json.Decoder(dict[str, int]).decode
+_MINUTE = 60_000
+
+
+class AlertsSink:
+    """Tells people."""
+
+    together = SHOWN
+
+    def __init__(self, spec: SinkSpec, environ: Mapping[str, str], local: Callable[[int], datetime]) -> None:
+        self.name = spec.name
+        self.begins: Literal["now", "start"] = spec.begins
+        self.limit = spec.timeout / 1_000
+        self.patience = spec.patience
+        self.memory = ""
+        self._spec = spec
+        self._local = local
+        self._hears = hearing(spec, DEFAULT_HEARS)
+        where = f"sinks.{spec.name}.routes"
+        self._routes = {
+            f"{severity}.{number}": AlertRoute(route, environ, where)
+            for severity in SEVERITIES
+            for number, route in enumerate(routes_for(spec, severity))
+        }
+        self.targets: Sequence[str] = tuple(self._routes)
+
+    async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
+        """An alert for each route of its severity."""
+        if entry.event.kind not in self._hears:
+            return ()
+        alert = await alert_of(entry, views, mesh=MESH in self._spec.hears, humans=self._spec.humans)
+        told = _decode_told(self.memory) if self.memory else {}
+        if alert is None or not worth_telling(alert, told, entry.at):
+            return ()
+        self.memory = msgspec.json.encode(told_now(alert, told, entry.at)).decode()
+        body = msgspec.json.encode(alert).decode()
+        return [SinkMessage(body, target) for target in self.targets if target.startswith(f"{alert.severity}.")]
+
+    def free_at(self, target: str, now: int) -> int:
+        """What is not critical is told after quiet hours."""
+        if not self._spec.quiet or target.startswith("critical."):
+            return now
+        here = self._local(now)
+        left = quiet_left(self._spec.quiet, here.hour * 60 + here.minute)
+        return now - now % _MINUTE + left * _MINUTE if left else now
+
+    async def send(self, batch: Sequence[Delivery]) -> None:
+        """Tell one route everything that waits for it, in one message."""
+        alerts = [_decode(one.body) for one in batch]
+        title, text = together(alerts)
+        await self.tell(batch[0].target, alerts[0].severity, title, text)
+
+    async def tell(self, target: str, severity: Severity, title: str, text: str) -> None:
+        """Say something to one route."""
+        await self._routes[target].tell(severity, title, text)
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """Of which questions somebody was told."""
+        asked = dict.fromkeys(alert.question for alert in (_decode(one.body) for one in batch) if alert.question)
+        return [Event("question_told", data={"question": question, "sink": self.name}) for question in asked]
+
+    async def check(self) -> str:
+        """All that can be known without telling anybody is known by now."""
+        return f"{len(self._routes)} route(s); `allswell alerts test` tries them"
+
+    async def close(self) -> None:
+        """Nothing stays open between two messages."""
+
+
+# The chat sink: what happens is said in an AgentChat channel, line by line, in the protocol's own sentences.
+#
+# The channel is joined for what waits, and left again: nobody is listened to. A line has arrived when the server has
+# echoed it. An echo that is lost may let a line be said twice; chat servers know no ids of ours.
+
+
+class ChatSink:
+    """Says it in a channel."""
+
+    together = 20
+    targets: Sequence[str] = ("",)
+    memory = ""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self.name = spec.name
+        self.begins: Literal["now", "start"] = spec.begins
+        self.limit = spec.timeout / 1_000
+        self.patience = spec.patience
+        self._mesh = MESH in (spec.hears or (MESH,))
+        self._humans = spec.humans
+        self._hears = hearing(spec, (MESH,))
+        self._place = ChatPlace(spec.url, spec.channel, spec.speaks_as).checked()
+        self._key = read_key(Path(spec.key).expanduser()) if spec.key else None
+
+    async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
+        """A line about an event."""
+        if entry.event.kind not in self._hears:
+            return ()
+        alert = await alert_of(entry, views, mesh=self._mesh, humans=self._humans)
+        return () if alert is None else [SinkMessage(msgspec.json.encode(alert).decode())]
+
+    async def send(self, batch: Sequence[Delivery]) -> None:
+        """Say all that waits."""
+        lines = [line_of(_decode(one.body)) for one in batch]
+        try:
+            async with AgentChat(self._place, self._key) as chat:
+                await chat.send(lines)
+        except (Refused, ChannelClosed) as error:
+            raise NotDelivered(DeliveryFailure(f"{self._place.url}: {error}")) from None
+
+    def free_at(self, target: str, now: int) -> int:
+        """It may be told something at any time."""
+        del target
+        return now
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """Of which questions somebody was told."""
+        asked = dict.fromkeys(alert.question for alert in (_decode(one.body) for one in batch) if alert.question)
+        return [Event("question_told", data={"question": question, "sink": self.name}) for question in asked]
+
+    async def check(self) -> str:
+        """Nobody is disturbed: what can be read is right."""
+        known = "by its key" if self._key is not None else "as a stranger"
+        return f"{self._place.channel} at {self._place.url}, {known}"
+
+    async def close(self) -> None:
+        """Nothing stays open between two messages."""
+
+
+def line_of(alert: Alert) -> str:
+    """An alert on one line, no longer than a chat takes."""
+    words = " ".join(f"{alert.title}: {alert.text}".removeprefix(": ").split())
+    raw = words.encode()
+    return words if len(raw) <= MESSAGE_BYTES else raw[: MESSAGE_BYTES - 3].decode("utf-8", "ignore") + "…"

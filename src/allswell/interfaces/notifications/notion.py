@@ -1,0 +1,203 @@
+"""The Notion sink: the communication log as a database of pages, one for each request.
+
+A page is looked for by its `Allswell Id` before one is made, and one thing is written at a time, so a lost answer makes
+no second page. Notion takes three requests a second on average; more are not sent. What goes wrong is tried again, by
+the sink's own patience: the library's retries are off, or there would be two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from allswell.domain.mesh.comms import Comm
+from allswell.domain.notify.alert import ID, TITLE, news_of, page_of, schema, wrong_with_schema
+from allswell.domain.notify.delivery import Delivery, DeliveryFailure
+from allswell.domain.notify.spec import SinkSpec
+from allswell.domain.rules.event import Entry, Event
+from allswell.domain.service.classify import asked_wait
+from allswell.engine.status.journal import comm_of
+from allswell.errors import Refused
+from allswell.interfaces.notifications.sink import NotDelivered, SinkMessage, variable
+from allswell.store.views import Views
+from allswell.views.fields import moment
+
+if TYPE_CHECKING:
+    from notion_client import AsyncClient
+
+VERSION = "2026-03-11"
+_APART = 1 / 3
+"""Seconds between two requests."""
+_REMEMBERED = 1_000
+_decode = msgspec.json.Decoder(Comm).decode
+
+
+class NotionSink:
+    """Keeps the log."""
+
+    together = 1
+    targets: Sequence[str] = ("",)
+    memory = ""
+
+    def __init__(self, spec: SinkSpec, environ: Mapping[str, str], wall: Callable[[], int]) -> None:
+        self.name = spec.name
+        self.begins: Literal["now", "start"] = spec.begins
+        self.limit = spec.timeout / 1_000
+        self.patience = spec.patience
+        self._spec = spec
+        self._wall = wall
+        self._client = _client(spec, variable(spec.token_env, environ, f"sinks.{spec.name}.token_env"))
+        self._source: str | None = None
+        """The data source in the database; it never changes."""
+        self._pages: dict[str, str] = {}
+        """The pages of the last requests, by request."""
+        self._free_at = 0.0
+
+    async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
+        """A row of the log."""
+        comm = await comm_of(views, entry)
+        return () if comm is None else [SinkMessage(msgspec.json.encode(comm).decode())]
+
+    async def send(self, batch: Sequence[Delivery]) -> None:
+        """Write a row into its request's page."""
+        (delivery,) = batch
+        comm = _decode(delivery.body)
+        source = await self._data_source()
+        properties = page_of(comm, moment(comm.at))
+        page = self._pages.get(comm.request) or await self._find(source, comm.request)
+        if page is not None:
+            await self._update(comm.request, page, news_of(properties))
+        else:
+            parent = {"type": "data_source_id", "data_source_id": source}
+            made = await self._call(self._client.pages.create, parent=parent, properties=properties)
+            page = str(_part(made, "id"))
+        if len(self._pages) >= _REMEMBERED:
+            del self._pages[next(iter(self._pages))]
+        self._pages[comm.request] = page
+
+    async def _find(self, source: str, request: str) -> str | None:
+        which = {"property": ID, "rich_text": {"equals": request}}
+        found = await self._call(self._client.data_sources.query, source, filter=which, page_size=1)
+        return str(_part(found, "results", 0, "id")) if _part(found, "results") else None
+
+    async def _update(self, request: str, page: str, properties: Mapping[str, Any]) -> None:
+        try:
+            await self._call(self._client.pages.update, page, properties=properties)
+        except NotDelivered:
+            self._pages.pop(request, None)  # somebody may have thrown it away: it is looked for again
+            raise
+
+    async def _data_source(self) -> str:
+        if self._source is None:
+            found = await self._call(self._client.databases.retrieve, self._spec.database)
+            self._source = str(_part(found, "data_sources", 0, "id"))
+        return self._source
+
+    def free_at(self, target: str, now: int) -> int:
+        """It may be told something at any time."""
+        del target
+        return now
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """Nothing is told of what went well."""
+        del batch
+        return ()
+
+    # --- looking after it ---------------------------------------------------------------------------------------------
+
+    async def check(self) -> str:
+        """Whether the database is there, and fits."""
+        where = f"sinks.{self.name}.database"
+        if not self._spec.database:
+            text = f"{where}: there is none yet; `allswell sinks setup {self.name}` makes one"
+            raise Refused("no_notion_database", text, where=where)
+        try:
+            source = await self._data_source()
+            found = await self._call(self._client.data_sources.retrieve, source)
+            wrong = wrong_with_schema(_part(found, "properties"))
+        except NotDelivered as error:
+            raise Refused("no_notion_database", f"{where}: {error.failure.reason}", where=where) from None
+        if wrong:
+            raise Refused("notion_does_not_fit", f"{where}: {'; '.join(wrong)}", where=where)
+        return f"the database {self._spec.database} fits"
+
+    async def set_up(self) -> str:
+        """Make the database; its id."""
+        where = f"sinks.{self.name}.page"
+        if not self._spec.page:
+            text = f"{where}: under which page? write page = the id from its link, and share it with the integration"
+            raise Refused("no_notion_page", text, where=where)
+        try:
+            made = await self._call(
+                self._client.databases.create,
+                parent={"type": "page_id", "page_id": self._spec.page},
+                title=[{"text": {"content": TITLE}}],
+                initial_data_source={"properties": schema()},
+            )
+            return str(_part(made, "id"))
+        except NotDelivered as error:
+            raise Refused("no_notion_page", f"{where}: {error.failure.reason}", where=where) from None
+
+    async def close(self) -> None:
+        """Close what is open to Notion."""
+        await self._client.aclose()
+
+    async def _call(self, ask: Callable[..., Any], *given: object, **named: object) -> Any:  # noqa: ANN401 - as Notion has it
+        """Ask Notion, no sooner than it wants."""
+        import httpx
+        from notion_client.errors import HTTPResponseError, RequestTimeoutError
+
+        loop = asyncio.get_running_loop()
+        free_at, self._free_at = self._free_at, max(self._free_at, loop.time()) + _APART
+        await asyncio.sleep(max(free_at - loop.time(), 0))
+        try:
+            asked: Awaitable[Any] = ask(*given, **named)
+            return await asked
+        except HTTPResponseError as error:
+            if error.status == 404:
+                self._pages.clear()  # somebody has removed a page, or the whole database
+            wait = asked_wait({key.lower(): value for key, value in error.headers.items()}, self._wall())
+            raise NotDelivered(DeliveryFailure(f"Notion answered {error.status}: {error}", retry_after=wait)) from None
+        except RequestTimeoutError:
+            raise NotDelivered(DeliveryFailure("Notion did not answer in time")) from None
+        except httpx.HTTPError as error:
+            raise NotDelivered(
+                DeliveryFailure(f"Notion cannot be reached: {str(error) or type(error).__name__}")
+            ) from None
+        except ValueError:
+            raise NotDelivered(DeliveryFailure("Notion's answer cannot be read: it is no JSON")) from None
+
+
+def _part(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 - as Notion has it
+    """A part of an answer; `NotDelivered` where it is not there."""
+    try:
+        for step in path:
+            answer = answer[step]
+    except (KeyError, IndexError, TypeError):
+        raise NotDelivered(DeliveryFailure(f"Notion's answer has no {'.'.join(map(str, path))}")) from None
+    return answer
+
+
+def _client(spec: SinkSpec, token: str) -> AsyncClient:
+    if not token.isascii() or not token.isprintable() or " " in token:
+        where = f"sinks.{spec.name}.token_env"
+        raise Refused("bad_token", f"{where}: what {spec.token_env} holds is no token of Notion's", where=where)
+    try:
+        from notion_client import AsyncClient
+    except ImportError as error:
+        text = "the Notion sink needs a library: pip install 'allswell[sinks]'"
+        raise Refused("no_driver", text, where=f"sinks.{spec.name}") from error
+    own: dict[str, Any] = {"base_url": spec.url.rstrip("/")} if spec.url else {}
+    return AsyncClient(
+        auth=token,
+        notion_version=VERSION,
+        retry=False,
+        timeout_ms=spec.timeout,
+        logger=logging.getLogger(__name__),
+        log_level=logging.CRITICAL,
+        **own,
+    )

@@ -1,0 +1,403 @@
+"""The live view: what is there above, what is known about the chosen row beside or below it, keys at the bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, Static
+
+from allswell.engine.status.explanation import many, rough
+from allswell.engine.status.live import LiveRow, LiveView, Part, live
+from allswell.engine.status.overview import EACH
+from allswell.errors import AllswellError
+from allswell.interfaces.cli.commands.status import HEAD_STYLES
+from allswell.interfaces.cli.rendering import plain
+from allswell.interfaces.tui.actions import LEAVE, BoardActions, BoardChoice, DecisionScreen, choices_of, retry_choices
+from allswell.interfaces.tui.logs import LogScreen, LogView
+from allswell.interfaces.tui.rows import RowDetails, RowList, in_text, read_about
+from allswell.views.fields import ErrorShape
+
+if TYPE_CHECKING:
+    from allswell.domain.task.model import Task
+    from allswell.engine.watch import Watch
+    from allswell.interfaces.cli.context import CliContext
+
+
+# All keys, and what they do.
+
+KEYS = (
+    ("↑ ↓  j k", "choose another row; Page up, Page down, Home, End go further"),
+    ("1 2 3 4", "the first of the problems, questions, agents, tasks"),
+    ("Tab", "to the text about it, to scroll there; and back"),
+    ("Enter  l", "read its log, as it is printed; in it, p and n show earlier and later attempts, f goes to the end"),
+    ("a", "answer: a question, or what a task waits for"),
+    ("r", "retry: hand over again what has ended, as a new task"),
+    ("c", "cancel: call a task off; you are asked first"),
+    ("d", "dismiss: it was seen, and needs nobody any more"),
+    ("/", "show only what has a text in its name, id, role or holder; ended tasks, too. Esc shows all again"),
+    ("?", "this page"),
+    ("q", "leave; nothing stops because of it"),
+)
+_WORDS = (
+    "Problems stand first, then questions, agents and tasks.",
+    "“next” counts down to a limit, the end for want of progress, a check-in that is due, a retry, the end of a pause.",
+    "Whoever has the watch open also sweeps: what falls due happens while you look.",
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys on a page."""
+
+    CSS = """
+    HelpScreen { align: center middle; }
+    #help { width: 90%; max-width: 100; height: auto; max-height: 90%; padding: 1 2; background: $surface;
+            border: round $primary; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Back")]
+
+    def compose(self) -> ComposeResult:
+        """One text."""
+        text = Text("Keys\n", "bold")
+        for keys, does in KEYS:
+            text.append(f"  {keys:<10}", "cyan").append(f"{does}\n")
+        text.append("\n" + "\n".join(_WORDS))
+        with VerticalScroll(id="help"):
+            yield Static(text)
+
+
+EVERY = 1.0
+"""Seconds between two looks."""
+_SHARE = 10
+"""Reading a large store may take at most one part in so many of the time."""
+_SLOW = 3.0
+"""Seconds after which a store that does not answer is told of."""
+_EACH_MOST = 2_000
+_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
+_ENDED = ("done", "failed", "cancelled", "skipped", "split")
+
+
+class WatchApp(App[None]):
+    """`allswell watch`, for somebody who sits before it."""
+
+    TITLE = "allswell watch"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - as Textual declares it
+        (0, "-narrow"),
+        (120, "-wide"),
+    ]
+    CSS = """
+    #head { height: 1; padding: 0 1; }
+    #trouble { height: auto; padding: 0 1; background: $error; color: $text; display: none; }
+    #filter { height: 1; border: none; padding: 0 1; background: $boost; display: none; }
+    RowList { height: 3fr; width: 1fr; }
+    #side { height: 2fr; border-top: solid $primary; }
+    #about { height: 1fr; padding: 0 1; }
+    #side LogView { display: none; }
+    .-wide #body { layout: horizontal; }
+    .-wide RowList { height: 1fr; width: 3fr; }
+    .-wide #side { height: 1fr; width: 2fr; border-top: none; border-left: solid $primary; }
+    .-wide #about { height: 1fr; }
+    .-wide #side LogView { display: block; height: 1fr; border-top: solid $primary; padding: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,l", "log", "Log", key_display="⏎"),
+        Binding("a", "answer", "Answer"),
+        Binding("r", "retry", "Retry"),
+        Binding("c", "cancel", "Cancel"),
+        Binding("d", "dismiss_row", "Dismiss"),
+        # Handled before a later key is handed on: what is typed behind it is never taken for other keys of this list.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
+        Binding("enter", "to_rows", show=False, priority=True),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+c,ctrl+d", "quit", "Quit", show=False, priority=True),
+        Binding("escape", "unfilter", "Show all", show=False),
+        *(Binding(str(number), f"part({number})", show=False) for number in range(1, 5)),
+    ]
+
+    def __init__(self, watch: Watch, frame: CliContext) -> None:
+        super().__init__()
+        self._watch = watch
+        self._frame = frame
+        self._deeds = BoardActions(watch, frame)
+        self._text = ""
+        self._each = EACH
+        self._seen: LiveView | None = None
+        self._seen_at = 0.0
+        self._asked_at: float | None = None
+        self._trouble = ""
+        self._about: RowDetails | None = None
+        self._logged: str | None = None
+        self._again = asyncio.Event()
+        # Held here, and not looked for: what is read may come while the screen is being taken down.
+        self.rows = RowList()
+        """The list."""
+        self._head = Static("", id="head", markup=False)
+        self._away = Static("", id="trouble", markup=False)
+        self._told_of = Static("", id="told", markup=False)
+        self._beside = VerticalScroll(self._told_of, id="about")
+        self._log_beside = LogView(frame.home)
+        self.readings = 0
+        """How often the watch has been read."""
+
+    def compose(self) -> ComposeResult:
+        """Everything there is to see."""
+        yield self._head
+        yield self._away
+        yield Input(placeholder="a text in a name, an id, a role or a holder; Esc shows all again", id="filter")
+        with Container(id="body"):
+            yield self.rows
+            yield Vertical(self._beside, self._log_beside, id="side")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to read, and let the countdowns go."""
+        self.rows.focus()
+        self._read_on()
+        self.set_interval(EVERY, self._tick)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    @work(group="reading")
+    async def _read_on(self) -> None:
+        settings = self._frame.settings
+        threshold = int(settings.value("stall_threshold") or 0)
+        while True:
+            self._again.clear()
+            self._asked_at = started = time.monotonic()
+            try:
+                seen = await live(
+                    self._watch.views, self._text, self._each, threshold=threshold, place=self._frame.place
+                )
+                self._trouble = ""
+                self._show(seen)
+                await self._tell()
+            except AllswellError as error:
+                self._trouble = _said(error)
+            self._asked_at = None
+            self.readings += 1
+            self._tell_trouble()
+            pause = max(EVERY, (time.monotonic() - started) * _SHARE)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._again.wait(), pause)
+
+    def look_again(self) -> None:
+        """Read at once what is next read anyway."""
+        self._again.set()
+
+    def _now(self) -> int:
+        """The store's clock, as far as it can be known between two looks."""
+        return 0 if self._seen is None else self._seen.now + int((time.monotonic() - self._seen_at) * 1000)
+
+    def _show(self, seen: LiveView) -> None:
+        self._seen, self._seen_at = seen, time.monotonic()
+        self.rows.show(seen.rows, seen.now, seen.unseen)
+        over = seen.verdict
+        head = Text(over.headline)
+        head.stylize(HEAD_STYLES[over.level])
+        counted = ", ".join(f"{over.counts[state]:,} {state}" for state in _ORDER if over.counts.get(state))
+        head.append(f"  {counted or 'nothing has been handed over yet'}", "not bold default")
+        if over.dismissed.questions:
+            head.append(f", {many(over.dismissed.questions, 'dismissed question')}", "not bold default")
+        head.append(f"  {plain(self._frame.where)}", "not bold dim")
+        head.no_wrap, head.overflow = True, "ellipsis"
+        self._head.update(head)
+
+    def _tick(self) -> None:
+        if self._seen is not None and not self._trouble:
+            self.rows.tick(self._now())
+        if self._about is not None:
+            self._told_of.update(in_text(self._about, self._now()))
+        self._tell_trouble()
+
+    def _tell_trouble(self) -> None:
+        """Say so while the store is away; what is seen is how things stood then."""
+        waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
+        trouble = self._trouble or ("it does not answer" if waited > _SLOW else "")
+        line = self._away
+        line.display = bool(trouble)
+        if trouble:
+            old = (
+                ""
+                if self._seen is None
+                else f" What you see is {rough(int((time.monotonic() - self._seen_at) * 1000))} old."
+            )
+            line.update(Text(plain(f"The store cannot be reached: {trouble}; trying again.{old}")))
+
+    # --- what is chosen -----------------------------------------------------------------------------------------------
+
+    def on_row_list_chosen(self) -> None:
+        """Another row: tell about that one."""
+        self.refresh_bindings()
+        self._tell_anew()
+
+    @work(group="about", exclusive=True)
+    async def _tell_anew(self) -> None:
+        with contextlib.suppress(AllswellError):  # the reading tells of it
+            await self._tell()
+        self._beside.scroll_home(animate=False)
+
+    async def _tell(self) -> None:
+        """Read about what is chosen; in a wide window, follow its log."""
+        row = self.rows.chosen
+        if row is None:
+            self._about = None
+            self._told_of.update(Text("Nothing is here." if not self._text else "Nothing has that text.", "dim"))
+            self._follow(None)
+            return
+        about = await read_about(self._watch.views, row, self._frame.place)
+        if self.rows.chosen is not None and self.rows.chosen.key == row.key:
+            self._about = about
+            self._told_of.update(in_text(about, self._now()))
+            await self._follow_task(row)
+
+    async def _follow_task(self, row: LiveRow) -> None:
+        if row.task != self._logged:
+            task = None if row.task is None else await self._watch.task(row.task)
+            self._logged = row.task
+            self._log_beside.follow(None if task is None else task.task)
+
+    def _follow(self, task: None) -> None:
+        self._logged = task
+        self._log_beside.follow(task)
+
+    def on_row_list_reached(self) -> None:
+        """The end of what is loaded: load more, as far as that goes."""
+        if self._seen is not None and self._seen.unseen != 0 and self._each < _EACH_MOST:
+            self._each = min(self._each * 2, _EACH_MOST)
+            self.look_again()
+
+    # --- keys ---------------------------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - as it is called
+        """What cannot be done with the chosen row is shown as such."""
+        if not self.is_running or len(self.screen_stack) != 1:
+            return action in ("quit", "help") if self.is_running else True
+        if action in ("filter", "to_rows"):
+            return isinstance(self.focused, Input) is (action == "to_rows")
+        row = self.rows.chosen
+        if action not in _FOR_ROWS:
+            return True
+        if row is None:
+            return None
+        fits = {
+            "log": row.task is not None,
+            "answer": row.question is not None,
+            "retry": row.task is not None and (row.state in _ENDED),
+            "cancel": row.task is not None and row.state not in _ENDED,
+            "dismiss_row": row.question is not None or (row.task is not None and row.state in (*_ENDED, "stopped")),
+        }
+        return True if fits[action] else None
+
+    def action_part(self, number: int) -> None:
+        """The first row of a part."""
+        self.rows.go_to(list(Part)[number - 1])
+
+    def action_help(self) -> None:
+        """All keys."""
+        self.push_screen(HelpScreen())
+
+    def action_filter(self) -> None:
+        """Type a text; only what has it is shown."""
+        typed = self.query_one("#filter", Input)
+        typed.display = True
+        self.screen.set_focus(typed)
+
+    def action_unfilter(self) -> None:
+        """Show all again."""
+        typed = self.query_one("#filter", Input)
+        typed.value = ""
+        typed.display = False
+        self.action_to_rows()
+
+    def action_to_rows(self) -> None:
+        """To the rows that were found."""
+        self.screen.set_focus(self.rows)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Look for what was typed so far."""
+        if event.input.id == "filter" and event.value.strip() != self._text:
+            self._text, self._each = event.value.strip(), EACH
+            self.look_again()
+
+    async def _chosen_task(self) -> Task | None:
+        """The task that the chosen row is about."""
+        row = self.rows.chosen
+        found = None if row is None or row.task is None else await self._watch.task(row.task)
+        return None if found is None else found.task
+
+    async def action_log(self) -> None:
+        """Read the log of what is chosen."""
+        task = await self._chosen_task()
+        if task is not None:
+            self.push_screen(LogScreen(self._frame.home, task))
+
+    async def action_answer(self) -> None:
+        """Decide the question that is chosen, or that the chosen task waits for."""
+        row = self.rows.chosen
+        question = None if row is None else await self._watch.question(row.question or "")
+        if question is not None:
+
+            async def act(key: str, words: str) -> str:
+                return await self._deeds.answer(question, key, words)
+
+            self._decide(DecisionScreen("You are asked", question.text, choices_of(question), act))
+
+    async def action_cancel(self) -> None:
+        """Call the chosen task off, if that is meant."""
+        task = await self._chosen_task()
+        if task is not None:
+
+            async def act(key: str, words: str) -> str:
+                return await self._deeds.cancel(task, words) if key else ""
+
+            said = "Whoever holds it is refused from then on; what needs it is skipped, or goes on, as it is marked."
+            choices = [LEAVE, BoardChoice("cancel", "Call it off", "why, or nothing")]
+            self._decide(DecisionScreen(f"Call off “{task.name}”?", said, choices, act))
+
+    async def action_retry(self) -> None:
+        """Hand the chosen task over again."""
+        task = await self._chosen_task()
+        if task is not None:
+
+            async def act(key: str, _words: str) -> str:
+                return await self._deeds.retry(task, dependents=key == "all") if key else ""
+
+            said = "A new task carries its history; this one stays ended."
+            choices = retry_choices(done=task.state == "done")
+            self._decide(DecisionScreen(f"Retry “{task.name}”?", said, choices, act))
+
+    async def action_dismiss_row(self) -> None:
+        """Note that the chosen row was seen."""
+        row = self.rows.chosen
+        if row is not None:
+            try:
+                self._told(await self._deeds.dismiss(row))
+            except AllswellError as error:
+                self.notify(plain(_said(error)), severity="error", markup=False)
+
+    def _decide(self, screen: DecisionScreen) -> None:
+        self.push_screen(screen, self._told)
+
+    def _told(self, said: str | None) -> None:
+        """What came of it; the rows are read again at once."""
+        if said:
+            self.notify(plain(said), markup=False)
+            self.look_again()
+
+
+def _said(error: AllswellError) -> str:
+    """What went wrong, and what to do about it."""
+    return plain(ErrorShape.of(error).error.message)
+
+
+_FOR_ROWS = ("log", "answer", "retry", "cancel", "dismiss_row")

@@ -1,0 +1,206 @@
+"""Questions as cards: the ways to answer, what each of them takes, and what its task printed last."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from allswell.domain.agents.output import LogEntry, entries
+from allswell.domain.question import DESTRUCTIVE, AnswerAction, Option, does, in_order
+from allswell.domain.task.model import Task
+from allswell.engine.status.overview import AGENTS, Front, Hand, OpenQuestion, front
+from allswell.interfaces.http.request_context import RequestContext
+from allswell.interfaces.web.screen import number_of
+from allswell.interfaces.web.timeline import DrawnLease, DrawnWaterfall, draw_lease, draw_waterfall
+from allswell.runtime.attempt.output import GROWING_MOST, LogReader
+from allswell.views.log import STREAMS, PrintedLog, Stream
+
+# What attempts have printed, as a page shows it: the end of it, bounded and made readable.
+#
+# A file may be large and may grow; only so many bytes before a place in it are ever read.
+
+PIECE = 96 << 10
+"""Bytes of each stream that one look shows."""
+_ENTRY_LINES = 30
+_ENTRY_MOST = 4_000
+
+
+class PrintedEntry(Struct, frozen=True):
+    """One thing that was printed."""
+
+    stream: Stream
+    kind: str
+    tool: str
+    text: str
+    more: int
+    """Lines of it that are left out."""
+
+
+class OutputTail(Struct, frozen=True):
+    """The end of what an attempt has printed, or what stands before a place in it."""
+
+    attempt: int
+    running: bool
+    entries: list[PrintedEntry]
+    begin: int
+    """Where what is shown begins in the standard output, in bytes; 0: there is nothing before it."""
+    end: int
+    attempts: list[int]
+    """Those of which something is kept."""
+
+
+def read_tail(home: Path, task: Task, attempt: int | None = None, upto: int | None = None) -> OutputTail | None:
+    """The end of what an attempt has printed, the last one's if none is named; None if nothing is kept here."""
+    printed = PrintedLog(home, task)
+    files = printed.attempts()
+    number = attempt if attempt is not None else max(files, default=0)
+    if number not in files:
+        return None
+    running = printed.is_running(number)
+    found: list[PrintedEntry] = []
+    begin = end = 0
+    for stream in STREAMS:
+        path = files[number].get(stream)
+        if path is None or (upto is not None and stream == "stderr"):
+            continue
+        with contextlib.suppress(OSError):
+            lines, start, stop = _before(path, upto, over=not running)
+            found += _told(lines, stream)
+            if stream == "stdout":
+                begin, end = start, stop
+    return OutputTail(number, running, found, begin, end, sorted(files))
+
+
+def _before(path: Path, upto: int | None, *, over: bool) -> tuple[list[bytes], int, int]:
+    """The lines before a place, or before the end; and where they begin and end."""
+    size = path.stat().st_size
+    stop = min(size if upto is None else upto, size if over else GROWING_MOST)
+    start = max(stop - PIECE, 0)
+    reader = LogReader(path, start)
+    try:
+        lines: list[bytes] = []
+        place = start
+        for line in reader.lines(over=over, most=stop - start):
+            place += len(line) + 1
+            if place > stop + 1:
+                break
+            lines.append(line)
+    finally:
+        reader.close()
+    if start and lines:
+        start += len(lines[0]) + 1  # the place was in the middle of it
+        del lines[0]
+    return lines, start, stop
+
+
+def _told(lines: Iterable[bytes], stream: Stream) -> list[PrintedEntry]:
+    return [_entry(entry, stream) for line in lines for entry in entries(line)]
+
+
+def _entry(entry: LogEntry, stream: Stream) -> PrintedEntry:
+    lines = entry.text[:_ENTRY_MOST].splitlines() or [""]
+    more = max(len(lines) - _ENTRY_LINES, 0) or int(len(entry.text) > _ENTRY_MOST)
+    return PrintedEntry(stream, str(entry.kind), entry.tool, "\n".join(lines[:_ENTRY_LINES]), more)
+
+
+def last_lines(home: Path, task: Task, most: int) -> list[str]:
+    """The last lines that the latest attempt at a task has printed here."""
+    found = read_tail(home, task)
+    if found is None:
+        return []
+    said = [line for one in found.entries if one.stream == "stdout" for line in one.text.splitlines() if line.strip()]
+    return said[-most:]
+
+
+_LAST_LINES = 6
+_TAKES = {
+    AnswerAction.CLARIFY: "text",
+    AnswerAction.REPLY: "text",
+    AnswerAction.SPLIT: "parts",
+    AnswerAction.INCREASE_TIMEOUT: "time",
+    AnswerAction.INCREASE_IDLE: "time",
+    AnswerAction.INCREASE_COST: "cost",
+}
+"""What an option takes beside its button."""
+
+
+class ShownOption(Struct, frozen=True):
+    """A way to answer, and what it takes: nothing, a text, names of smaller tasks, a length of time, or money."""
+
+    option: Option
+    takes: str | None
+    does: str
+    """What choosing it does, beside a label that may be an agent's."""
+    destructive: bool
+
+
+class ShownQuestion(Struct, frozen=True):
+    """A question as a card."""
+
+    asked: OpenQuestion
+    options: list[ShownOption]
+    output: list[str]
+    """What its task printed last."""
+
+
+def show_question(call: RequestContext, one: OpenQuestion) -> ShownQuestion:
+    """A question with what one must know to answer it."""
+    options = [
+        ShownOption(option, _TAKES.get(option.act), does(option.act), option.act in DESTRUCTIVE)
+        for option in in_order(one.question.options)
+    ]
+    output = [] if one.task is None else last_lines(call.house.home, one.task.task, _LAST_LINES)
+    return ShownQuestion(one, options, output)
+
+
+# Screen one: the verdict, what needs a human, what is wrong, who does what, runs, and what comes next.
+
+_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
+
+
+class ShownAgent(Struct, frozen=True):
+    """An agent as a row."""
+
+    hand: Hand
+    bar: DrawnLease | None
+
+
+class FrontScreen(Struct, frozen=True):
+    """All that the template shows."""
+
+    front: Front
+    now: int
+    verdict: str
+    counts: list[tuple[str, int]]
+    questions: list[ShownQuestion]
+    agents: list[ShownAgent]
+    waterfalls: list[DrawnWaterfall]
+    first: int
+    """The number of the first agent on this page, from 0."""
+    before: int | None
+    after: int | None
+    title: str
+
+
+async def look(call: RequestContext) -> FrontScreen:
+    """Look at everything at once."""
+    first = number_of(call, "agents")
+    seen = await front(call.views, agents_from=first, place=call.place)
+    verdict = seen.verdict
+    now, needs = verdict.now, len(verdict.needs)
+    return FrontScreen(
+        seen,
+        now,
+        verdict.headline,
+        [(state, verdict.counts[state]) for state in _ORDER if verdict.counts.get(state)],
+        [show_question(call, one) for one in seen.questions],
+        [ShownAgent(one, None if one.lease is None else draw_lease(one.lease, one.outer, now)) for one in seen.hands],
+        [draw_waterfall(one, now) for one in seen.runs],
+        first,
+        None if first == 0 else max(first - AGENTS, 0),
+        first + AGENTS if first + AGENTS < seen.agents else None,
+        f"({needs}) {verdict.headline}".removesuffix(".") if needs else verdict.headline.removesuffix("."),
+    )

@@ -1,0 +1,217 @@
+"""Agents: who does what and how it is, its ledger, and what is tracked against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from allswell.views.fields import Moment, moment
+from allswell.views.run import SpentShape
+
+if TYPE_CHECKING:
+    from allswell.domain.agents.status import Presence
+    from allswell.domain.mesh.health import ExpiredDelivery, Ledger, LedgerLine
+    from allswell.domain.question import Question
+    from allswell.engine.status.agents import AgentRow, Crew, Tracking
+
+
+class ExpiryShape(Struct, frozen=True):
+    """A request that an agent did not answer in time."""
+
+    request_id: str
+    kind: str
+    timeout_ms: int
+    expired_at: Moment
+
+    @classmethod
+    def of(cls, one: ExpiredDelivery) -> ExpiryShape:
+        """One of them."""
+        return cls(one.request, one.kind, one.timeout, moment(one.at))
+
+
+class AgentShape(Struct, frozen=True):
+    """One agent; what it does is null while it holds no task.
+
+    `expiries` are the requests that have made it degraded; of one that is not there are none.
+    """
+
+    agent_id: str
+    health: str
+    misses: int
+    threshold: int
+    supervisor: str | None
+    kind: str | None
+    role: str | None
+    evidence: str
+    task_id: str | None
+    name: str | None
+    attempt: int | None
+    progress: float | None
+    note: str | None
+    proof_at: Moment | None
+    deadline: Moment | None
+    remaining_ms: int | None
+    waits: str | None
+    degraded: bool
+    expiries: list[ExpiryShape]
+    spent: SpentShape
+    """Since midnight UTC."""
+
+    @classmethod
+    def of(cls, one: AgentRow) -> AgentShape:
+        """One of them."""
+        return cls(
+            agent_id=one.agent,
+            health=one.health,
+            misses=one.misses,
+            threshold=one.threshold,
+            supervisor=one.supervisor,
+            kind=one.kind,
+            role=one.role,
+            evidence=one.evidence,
+            task_id=one.task,
+            name=one.name,
+            attempt=one.attempt,
+            progress=one.progress,
+            note=one.note,
+            proof_at=moment(one.proof_at),
+            deadline=moment(one.deadline),
+            remaining_ms=one.remaining_ms,
+            waits=one.waits,
+            degraded=bool(one.degraded),
+            expiries=[ExpiryShape.of(expiry) for expiry in one.degraded],
+            spent=SpentShape.of(one.spent),
+        )
+
+
+class SupervisorShape(Struct, frozen=True):
+    """A supervisor, by the name that it has taken; `paused_until_at` is when it takes new work again."""
+
+    name: str
+    host: str
+    pid: int
+    started_at: Moment
+    beaten_at: Moment
+    pace_ms: int
+    low_context: bool
+    paused: bool
+    paused_until_at: Moment | None
+    stopping: bool
+    gone: bool
+
+    @classmethod
+    def of(cls, one: Presence) -> SupervisorShape:
+        """What it says of itself."""
+        return cls(
+            name=one.name,
+            host=one.host,
+            pid=one.pid,
+            started_at=moment(one.started_at),
+            beaten_at=moment(one.beaten_at),
+            pace_ms=one.pace,
+            low_context=one.level.low_context,
+            paused=one.level.paused,
+            paused_until_at=moment(one.level.until),
+            stopping=one.stopping,
+            gone=one.gone,
+        )
+
+
+class AgentsShape(Struct, frozen=True):
+    """All of them; `questions` is how many wait for a human."""
+
+    seen_at: Moment
+    questions: int
+    supervisors: list[SupervisorShape]
+    agents: list[AgentShape]
+
+    @classmethod
+    def of(cls, crew: Crew, questions: int) -> AgentsShape:
+        """Everybody, as they are now."""
+        supervisors = [SupervisorShape.of(one) for one in crew.supervisors]
+        return cls(moment(crew.now), questions, supervisors, [AgentShape.of(one) for one in crew.members])
+
+
+# An agent's ledger: what counts for it and against it, what does not, and why.
+
+
+class LedgerLineShape(Struct, frozen=True):
+    """One thing that happened; `idle_ms` is how long the agent was idle by its own fault."""
+
+    occurred_at: Moment
+    weight: Literal["for", "against", "idle", "nothing"]
+    what: str
+    why: str
+    request_id: str | None
+    task_id: str | None
+    idle_ms: int
+
+    @classmethod
+    def of(cls, line: LedgerLine) -> LedgerLineShape:
+        """One line."""
+        request, task = line.request or None, line.task or None
+        return cls(moment(line.at), line.weight, line.what, line.why, request, task, line.idle_ms)
+
+
+class LedgerShape(Struct, frozen=True):
+    """All of it since a moment; `score` and `degraded` are what routing goes by now.
+
+    Of a long time only the last `events_looked_at` events of the journal were looked at, about; null: all of them.
+    """
+
+    agent_id: str
+    since_at: Moment
+    score: int
+    degraded: bool
+    healthy_at: Moment | None
+    idle_ms: int
+    lines: list[LedgerLineShape]
+    events_looked_at: int | None
+
+    @classmethod
+    def of(cls, ledger: Ledger, since: int, score: int, healthy_at: int | None) -> LedgerShape:
+        """An agent's, with how it stands now."""
+        lines = [LedgerLineShape.of(line) for line in ledger.lines]
+        degraded = healthy_at is not None
+        return cls(ledger.agent, moment(since), score, degraded, moment(healthy_at), ledger.idle_ms, lines, ledger.cut)
+
+
+# Timeout tracking and open questions in the words of the document that asked for them (O7, O9).
+
+
+class CountersShape(Struct, frozen=True):
+    """What is counted: misses by agent, stalled agents, timeouts by open task."""
+
+    checkpoint_misses: dict[str, int]
+    stalled_agents: list[str]
+    task_timeouts: dict[str, int]
+
+
+class PendingQuestionShape(Struct, frozen=True):
+    """A question about a task that nobody has answered yet; each option as it is labelled."""
+
+    task_id: str
+    question: str
+    options: list[str]
+    asked_at: Moment
+
+    @classmethod
+    def of(cls, asked: Question) -> PendingQuestionShape:
+        """One that is about a task."""
+        options = [option.label for option in asked.options]
+        return cls(str(asked.task), asked.text, options, moment(asked.asked_at))
+
+
+class TrackingShape(Struct, frozen=True):
+    """What is counted, and what waits for a human."""
+
+    timeout_tracking: CountersShape
+    pending_divine_questions: list[PendingQuestionShape]
+
+    @classmethod
+    def of(cls, found: Tracking, pending: Sequence[Question]) -> TrackingShape:
+        """As it stands."""
+        counters = CountersShape(found.checkpoint_misses, found.stalled_agents, found.task_timeouts)
+        return cls(counters, [PendingQuestionShape.of(asked) for asked in pending])

@@ -1,0 +1,114 @@
+"""Answers of single commands that are about no noun of their own: a line of a supervisor, a version, a drill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from allswell.views.fields import Moment
+
+if TYPE_CHECKING:
+    from allswell.testing.sim import SimReport
+
+
+class SaidShape(Struct, frozen=True):
+    """One line of a supervisor's."""
+
+    said_at: Moment
+    said: str
+
+
+# Which version of Allswell answers.
+
+
+class VersionShape(Struct, frozen=True):
+    """Which version this is."""
+
+    version: str
+
+
+# The script with which a shell completes command lines.
+
+
+class CompletionShape(Struct, frozen=True):
+    """The script with which a shell completes, and the files that were written with it."""
+
+    shell: str
+    script: str
+    written: tuple[str, ...]
+
+
+# What `trust` has changed, or listed.
+
+
+class TrustedShape(Struct, frozen=True):
+    """Files with settings and folders of stores: those that are now trusted, are trusted no longer, or were listed."""
+
+    paths: list[str]
+
+
+# What `init` has written, or would.
+
+
+class InitShape(Struct, frozen=True):
+    """The first settings of a project."""
+
+    path: str
+    agents: list[str]
+    content: str
+    dry_run: bool
+    gitignore: str | None
+    """Where the line for the folder of ours was put; null where none was needed, or none could be."""
+
+
+# What a drill came to: bad days in simulated time, and whether every promise held.
+
+
+class BrokenShape(Struct, frozen=True):
+    """A promise that did not hold, so long after the beginning, and what was seen."""
+
+    promise: str
+    after_ms: int
+    seen: str
+
+
+class DrillShape(Struct, frozen=True):
+    """The scorecard; `digest` is the same for the same history."""
+
+    seed: int
+    hours: float
+    well: bool
+    broken: list[BrokenShape]
+    met: dict[str, int]
+    faults: dict[str, int]
+    submitted: int
+    finished: int
+    lost: int
+    duplicated: int
+    stale_refused: int
+    commits: int
+    detected_p50_ms: int
+    detected_max_ms: int
+    digest: str
+
+    @classmethod
+    def of(cls, report: SimReport) -> DrillShape:
+        """What was simulated."""
+        return cls(
+            seed=report.seed,
+            hours=report.hours,
+            well=report.well,
+            broken=[BrokenShape(one.promise, round(one.at * 1000), one.seen) for one in report.broken],
+            met=report.met,
+            faults=report.faults,
+            submitted=report.submitted,
+            finished=report.finished,
+            lost=report.lost,
+            duplicated=report.duplicated,
+            stale_refused=report.stale_refused,
+            commits=report.commits,
+            detected_p50_ms=report.detected_p50_ms,
+            detected_max_ms=report.detected_max_ms,
+            digest=report.digest,
+        )

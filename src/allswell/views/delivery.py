@@ -1,0 +1,201 @@
+"""Sinks, how telling them goes, and what they still have to deliver or have given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from allswell.domain.mesh.comms import CommStatus
+from allswell.views.fields import Moment, moment, outside
+
+if TYPE_CHECKING:
+    from allswell.domain.mesh.comms import Comm
+    from allswell.domain.notify.delivery import Delivery
+    from allswell.domain.rules.event import Entry
+
+
+DeliveryState = Literal["waiting", "failing", "given_up"]
+
+
+class DeliveryShape(Struct, frozen=True):
+    """One message on its way to somebody outside; `tries` have failed so far, `reason` says why the last one did."""
+
+    delivery_id: str
+    sink: str
+    target: str
+    state: DeliveryState
+    occurred_at: Moment
+    tries: int
+    next_at: Moment | None
+    reason: str
+
+    @classmethod
+    def of(cls, delivery: Delivery) -> DeliveryShape:
+        """A delivery as it is kept."""
+        state: DeliveryState = "given_up" if delivery.given_up else "failing" if delivery.tries else "waiting"
+        return cls(
+            delivery_id=delivery.id,
+            sink=delivery.sink,
+            target=delivery.target,
+            state=state,
+            occurred_at=moment(delivery.at),
+            tries=delivery.tries,
+            next_at=None if delivery.given_up or not delivery.next_at else moment(delivery.next_at),
+            reason=delivery.reason,
+        )
+
+
+class DeliveriesShape(Struct, frozen=True):
+    """Several of them, those of each sink in their order."""
+
+    deliveries: list[DeliveryShape]
+
+    @classmethod
+    def of(cls, deliveries: Sequence[Delivery]) -> DeliveriesShape:
+        """These."""
+        return cls([DeliveryShape.of(one) for one in deliveries])
+
+
+class RevisedShape(Struct, frozen=True):
+    """What was done to deliveries that had been given up or were failing."""
+
+    did: Literal["retried", "dropped"]
+    delivery_ids: list[str]
+
+
+# Those outside who are told, and how that goes.
+
+
+class SinkShape(Struct, frozen=True):
+    """One sink: what waits for it, and why the first of that was not delivered, if it was tried.
+
+    One that is not `set_up` here any more has no kind; what it was told last is kept until it is forgotten.
+    """
+
+    sink: str
+    kind: str
+    set_up: bool
+    waiting: int
+    given_up: int
+    reason: str
+
+
+class SinksShape(Struct, frozen=True):
+    """All that are set up here."""
+
+    sinks: list[SinkShape]
+
+
+class SinkCheckedShape(Struct, frozen=True):
+    """Whether a sink can be told anything; `says` is what is wrong, or what is right."""
+
+    sink: str
+    kind: str
+    fits: bool
+    says: str
+
+
+class SinksCheckedShape(Struct, frozen=True):
+    """All of them, checked."""
+
+    sinks: list[SinkCheckedShape]
+
+
+class SetUpShape(Struct, frozen=True):
+    """The Notion database of a sink; `made` now, or there before and found to fit."""
+
+    sink: str
+    database_id: str
+    made: bool
+
+
+class SinkForgottenShape(Struct, frozen=True):
+    """A sink that was forgotten, and how many deliveries went with it."""
+
+    sink: str
+    dropped: int
+
+
+class RouteTestedShape(Struct, frozen=True):
+    """A test alert on one route; the route itself is a secret, so it has a number."""
+
+    sink: str
+    severity: str
+    route: int
+    delivered: bool
+    reason: str
+
+
+class AlertsTestedShape(Struct, frozen=True):
+    """Every route of every alerts sink."""
+
+    routes: list[RouteTestedShape]
+
+
+# Facts of the journal, with the fields of docs/reference/events.md; and messages of the communication log.
+
+
+class EventShape(Struct, frozen=True):
+    """An event in its place; which fields `data` has depends on its kind."""
+
+    position: tuple[int, int]
+    occurred_at: Moment
+    kind: str
+    task_id: str | None
+    run_id: str | None
+    agent_id: str | None
+    token: int | None
+    data: dict[str, Any]
+
+    @classmethod
+    def of(cls, entry: Entry) -> EventShape:
+        """An entry of the journal."""
+        event = entry.event
+        return cls(
+            position=(entry.position.xid, entry.position.id),
+            occurred_at=moment(entry.at),
+            kind=event.kind,
+            task_id=event.task,
+            run_id=event.run,
+            agent_id=event.agent,
+            token=event.token,
+            data=outside(event.data),
+        )
+
+
+# One message between agents, with the nine fields of the protocol's communication log.
+
+
+class CommShape(Struct, frozen=True):
+    """A row of the communication log; `timeout_min` is null unless somebody waited in vain."""
+
+    request_id: str
+    event: str
+    source_agent: str
+    target_agent: str
+    status: CommStatus
+    timeout_min: float | None
+    blocked_task: str
+    resolution: str
+    occurred_at: Moment
+    retry_count: int
+    task_id: str
+
+    @classmethod
+    def of(cls, comm: Comm) -> CommShape:
+        """A row as it is read from the journal."""
+        return cls(
+            request_id=comm.request,
+            event=comm.event,
+            source_agent=comm.source,
+            target_agent=comm.target,
+            status=comm.status,
+            timeout_min=comm.timeout_min,
+            blocked_task=comm.blocked_task,
+            resolution=comm.resolution,
+            occurred_at=moment(comm.at),
+            retry_count=comm.retries,
+            task_id=comm.task,
+        )

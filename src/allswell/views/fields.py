@@ -1,0 +1,145 @@
+"""Fields that many views share: moments (RFC 3339, UTC), ids by their kind, and the loose fields of an event.
+
+Which fields there are depends on the kind of event, and the journal is append-only. So names are mended here, on the
+way out, and moments get the form that they have everywhere.
+"""
+
+from __future__ import annotations
+
+from calendar import timegm
+from collections.abc import Mapping
+from functools import lru_cache
+from time import gmtime, strftime, strptime
+from typing import Annotated, Literal, TypedDict, overload
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from allswell.errors import BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
+
+# A moment for the outside: RFC 3339, UTC, with milliseconds. Inside, moments are milliseconds since 1970.
+
+PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
+Moment = Annotated[str, Meta(pattern=PATTERN, extra_json_schema={"format": "date-time"})]
+
+
+@overload
+def moment(at: int) -> str: ...
+@overload
+def moment(at: int | None) -> str | None: ...
+def moment(at: int | None) -> str | None:
+    """The text of a moment; None where there is none."""
+    return None if at is None else f"{_second(at // 1000)}.{at % 1000:03}Z"
+
+
+@lru_cache(maxsize=4_096)
+def _second(seconds: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
+
+
+def millis(text: str) -> int:
+    """The moment that a text of ours names, in milliseconds since 1970."""
+    return timegm(strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) * 1_000 + int(text[20:23])
+
+
+_NAMES = {
+    "question": "question_id",
+    "request": "request_id",
+    "receipt": "receipt_id",
+    "new_task": "new_task_id",
+    "oldest": "question_id",
+    "until": "until_at",
+    "since": "since_at",
+}
+
+
+def name_outside(field: str) -> str:
+    """What a field is called outside."""
+    return _NAMES.get(field, field)
+
+
+def outside(data: Mapping[str, object]) -> dict[str, object]:
+    """The fields under their names outside."""
+    return {(name := name_outside(key)): _value(name, value) for key, value in data.items()}
+
+
+def _value(name: str, value: object) -> object:
+    if isinstance(value, int) and (name == "deadline" or name.endswith("_at")):
+        return moment(value)
+    if isinstance(value, list):
+        return [outside(one) if isinstance(one, dict) else one for one in value]
+    return value
+
+
+# Which thing is meant, where it can be a task, a run or a question: its id under its name, the others null.
+
+
+class Named(TypedDict):
+    """The ids of a shape that can be about any of them."""
+
+    task_id: str | None
+    run_id: str | None
+    question_id: str | None
+
+
+def named(id_: str) -> Named:
+    """An id under its name; what kind of id it is, its beginning tells."""
+    return {
+        "task_id": id_ if id_.startswith("t_") else None,
+        "run_id": id_ if id_.startswith("r_") else None,
+        "question_id": id_ if id_.startswith("q_") else None,
+    }
+
+
+# An error as data: one shape, whatever went wrong.
+#
+# `kind` says whose move it is next (the classes of `allswell.errors`), `code` what exactly was wrong, `where` which
+# field, option or id it is about, `hint` what to do. Over HTTP the same fields are a problem of RFC 9457: `code` its
+# type, `message` its detail, the others extensions.
+
+Kind = Literal["refused", "lease_lost", "unavailable", "service_parked", "breaker_open", "bug"]
+
+
+class ProblemShape(Struct, frozen=True, omit_defaults=True):
+    """What went wrong; the fields from `task_id` on are there only where they apply."""
+
+    kind: Kind
+    code: str
+    message: str
+    where: str | None
+    hint: str | None
+    task_id: str | UnsetType = UNSET
+    token: int | UnsetType = UNSET
+    service: str | UnsetType = UNSET
+    retry_after_ms: int | UnsetType = UNSET
+
+
+class ErrorShape(Struct, frozen=True):
+    """The answer to a call that could not be carried out."""
+
+    error: ProblemShape
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorShape:
+        """What an exception tells; one that is none of ours is a bug of ours."""
+        return cls(_problem(error))
+
+
+def _problem(error: BaseException) -> ProblemShape:
+    match error:
+        case Refused():
+            return ProblemShape("refused", error.code, error.message, error.where, error.hint)
+        case LeaseLost():
+            hint = f"stop working on it; `allswell why {error.task}` tells what became of it"
+            return ProblemShape(
+                "lease_lost", "lease_lost", str(error), "token", hint, task_id=error.task, token=error.token
+            )
+        case Unavailable():
+            return ProblemShape("unavailable", "unavailable", error.message, None, error.hint)
+        case ServiceParked() | BreakerOpen():
+            kind: Kind = "service_parked" if isinstance(error, ServiceParked) else "breaker_open"
+            after = UNSET if error.retry_after is None else error.retry_after
+            return ProblemShape(kind, kind, str(error), None, None, service=error.service, retry_after_ms=after)
+        case _:
+            what = str(error) if isinstance(error, Bug) else f"{type(error).__name__}: {error}"
+            text = f"this is a bug of Allswell's: {what}"
+            return ProblemShape("bug", "bug", text, None, "please report it; ALLSWELL_DEBUG=1 shows the whole story")

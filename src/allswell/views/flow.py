@@ -1,0 +1,158 @@
+"""Flows: the folder of a run, one attempt at a step of it, and a flow as it will run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from allswell.domain.lease.audit import Audited
+from allswell.domain.receipts.step import Artifact, ContextForResume, GitPlace, Phase, StepStatus, TimeoutRecord, Tokens
+from allswell.views.attempt import VerificationShape
+from allswell.views.fields import Moment
+
+if TYPE_CHECKING:
+    from allswell.domain.receipts.step import StepReceipt
+    from allswell.flows.graph import GraphNode, Layout
+    from allswell.flows.run.folder import RunBase
+    from allswell.flows.spec import Flow, Step
+
+
+# One attempt at a step of a flow. What it left has the names of the files in the run's folder.
+
+
+class StepShape(Struct, frozen=True):
+    """One attempt at a step, however it ended."""
+
+    run_id: str
+    flow_key: str
+    step_id: str
+    attempt: int
+    agent_id: str
+    engine: str
+    provider: str
+    started_at: Moment
+    completed_at: Moment
+    duration_ms: int
+    status: StepStatus
+    phase: Phase
+    tokens: Tokens | None
+    error: str | None
+    transcript_path: str | None
+    git: GitPlace | None
+    exit_code: int | None
+    artifacts: tuple[Artifact, ...]
+    audits: tuple[Audited, ...]
+    verification: VerificationShape | None
+    recovery: str | None
+    context_for_resume: ContextForResume | None
+
+    @classmethod
+    def of(cls, left: StepReceipt) -> StepShape:
+        """What an attempt left in its run's folder."""
+        return cls(
+            run_id=left.run_id,
+            flow_key=left.flow_key,
+            step_id=left.step_id,
+            attempt=left.attempt,
+            agent_id=left.agent,
+            engine=left.engine,
+            provider=left.provider,
+            started_at=left.started_at,
+            completed_at=left.completed_at,
+            duration_ms=left.duration_ms,
+            status=left.status,
+            phase=left.phase,
+            tokens=left.tokens,
+            error=left.error,
+            transcript_path=left.transcript_path,
+            git=left.git,
+            exit_code=left.exit_code,
+            artifacts=left.artifacts,
+            audits=left.audits,
+            verification=None if left.verification is None else VerificationShape.of(left.verification),
+            recovery=left.recovery,
+            context_for_resume=left.context_for_resume,
+        )
+
+
+class FlowShape(Struct, frozen=True):
+    """Where it is, which runs it had, and each attempt at a step."""
+
+    flow: str
+    base: str
+    folder: str
+    file: str | None
+    inputs: dict[str, Any]
+    run_ids: tuple[str, ...]
+    receipts: list[StepShape]
+    timeouts: list[TimeoutRecord]
+
+    @classmethod
+    def of(cls, base: RunBase) -> FlowShape:
+        """What lies in a run's folder."""
+        record = base.record
+        return cls(
+            flow=record.flow,
+            base=str(base.path),
+            folder=record.folder,
+            file=record.file or None,
+            inputs=record.inputs,
+            run_ids=record.runs,
+            receipts=[StepShape.of(one) for one in base.all_receipts()],
+            timeouts=list(base.all_timeouts()),
+        )
+
+
+# A flow as it will run: its steps in waves.
+
+
+class NodeShape(Struct, frozen=True):
+    """A step with its place: in which wave, on which row, and whether on the longest way through the flow."""
+
+    step_id: str
+    what: str
+    limit_ms: int
+    overridden: bool
+    members: int
+    needs: tuple[str, ...]
+    wave: int
+    row: int
+    longest: bool
+    audited: bool
+
+
+class GraphShape(Struct, frozen=True):
+    """A flow and all its steps."""
+
+    flow: str
+    limit_ms: int
+    steps: list[NodeShape]
+
+    @classmethod
+    def of(cls, flow: Flow, layout: Layout) -> GraphShape:
+        """A flow that was laid out."""
+        steps = {step.id: step for step in flow.steps}
+        return cls(flow.name, flow.timeouts.flow, [_node(flow, steps[node.id], node) for node in layout.nodes])
+
+
+class PictureShape(Struct, frozen=True):
+    """A picture was written, of so many steps."""
+
+    file: str
+    steps: int
+
+
+def _node(flow: Flow, step: Step, node: GraphNode) -> NodeShape:
+    return NodeShape(
+        step_id=node.id,
+        what=node.what,
+        limit_ms=flow.limit(step),
+        overridden=step.timeout_override is not None,
+        members=node.members,
+        needs=node.needs,
+        wave=node.wave,
+        row=node.row,
+        longest=node.longest,
+        audited=node.audited,
+    )

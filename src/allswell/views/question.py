@@ -1,0 +1,96 @@
+"""A question for a human, open or closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from allswell.domain.question import DESTRUCTIVE, AnswerAction, does, in_order
+from allswell.views.fields import Moment, moment
+
+if TYPE_CHECKING:
+    from allswell.domain.question import Option, Question
+
+
+class OptionShape(Struct, frozen=True):
+    """One way to answer, and what it does."""
+
+    key: str
+    label: str
+    act: AnswerAction
+    does: str
+    """The act in words: a label may be an agent's word."""
+    destructive: bool
+    """Whether it ends work without its being done: a client asks once more before it sends that."""
+
+    @classmethod
+    def of(cls, option: Option) -> OptionShape:
+        """An option as it is offered."""
+        return cls(option.key, option.label, option.act, does(option.act), option.act in DESTRUCTIVE)
+
+
+class QuestionShape(Struct, frozen=True):
+    """A question about a task, a service or a message; how it was answered is null or empty while it is open."""
+
+    question_id: str
+    task_id: str | None
+    service: str | None
+    queue: str | None
+    message_id: int | None
+    run_id: str | None
+    kind: str
+    text: str
+    options: list[OptionShape]
+    asked_at: Moment
+    asked_by: str
+    closed_at: Moment | None
+    choice: str | None
+    answer: str
+    answered_by: str
+    dismissed_at: Moment | None
+    """When somebody has said that they have seen it; it is open all the same."""
+    dismissed_by: str
+
+    @classmethod
+    def of(cls, asked: Question) -> QuestionShape:
+        """A question as it stands."""
+        return cls(
+            question_id=asked.id,
+            task_id=asked.task,
+            service=asked.service,
+            queue=None if asked.message is None else asked.message[0],
+            message_id=None if asked.message is None else asked.message[1],
+            run_id=asked.run,
+            kind=asked.kind,
+            text=asked.text,
+            options=[OptionShape.of(option) for option in in_order(asked.options)],
+            asked_at=moment(asked.asked_at),
+            asked_by=asked.asked_by,
+            closed_at=moment(asked.closed_at),
+            choice=asked.choice,
+            answer=asked.answer,
+            answered_by=asked.answered_by,
+            dismissed_at=moment(asked.dismissed_at),
+            dismissed_by=asked.dismissed_by,
+        )
+
+
+class QuestionsShape(Struct, frozen=True):
+    """Several of them, the oldest first; of those among `untold` no alert has gone out to anybody."""
+
+    questions: list[QuestionShape]
+    untold: list[str]
+
+    @classmethod
+    def of(cls, asked: Sequence[Question], untold: Sequence[str]) -> QuestionsShape:
+        """These."""
+        return cls([QuestionShape.of(question) for question in asked], list(untold))
+
+
+class DecidedShape(Struct, frozen=True):
+    """A question was answered with this option."""
+
+    question_id: str
+    choice: str

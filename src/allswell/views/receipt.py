@@ -1,0 +1,415 @@
+"""The receipt of an attempt: what it left that did not end well, or worked on a branch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.status import Survivor, Survivors, still_run
+from allswell.domain.receipts.receipt import End, told
+from allswell.domain.receipts.snapshot import Why
+from allswell.views.attempt import VerificationShape
+from allswell.views.fields import Moment, moment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from allswell.domain.agents.evidence import Evidence
+    from allswell.domain.receipts.receipt import Advice, Branch, Change, Receipt, Transcript, Used
+    from allswell.domain.receipts.snapshot import LeftOut, Snapshot
+    from allswell.runtime.workspace.diff import AttemptChanges
+    from allswell.runtime.workspace.recover import Recovery
+
+
+# A snapshot of an attempt's work, and what became of giving it back.
+
+
+class LeftOutShape(Struct, frozen=True, gc=False):
+    """A file whose bytes are not kept, and why."""
+
+    path: str
+    why: Why
+    detail: str
+
+    @classmethod
+    def of(cls, left: LeftOut) -> LeftOutShape:
+        """One of them."""
+        return cls(left.path, left.why, left.detail)
+
+
+class SnapshotShape(Struct, frozen=True):
+    """What was kept of an attempt, and where: a commit under `name`, or a folder; `snapshot_id` tells its content."""
+
+    snapshot_id: str
+    name: str
+    kind: Literal["git", "folder"]
+    task_id: str
+    attempt: int
+    folder: str
+    reason: str
+    taken_at: Moment
+    repository: str | None
+    base: str | None
+    previous: str | None
+    whole: bool
+    left_out: list[LeftOutShape]
+    torn: tuple[str, ...]
+    nested: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kept: Snapshot) -> SnapshotShape:
+        """What was kept."""
+        return cls(
+            snapshot_id=kept.id,
+            name=kept.name,
+            kind=kept.kind,
+            task_id=kept.task,
+            attempt=kept.attempt,
+            folder=kept.folder,
+            reason=kept.reason,
+            taken_at=moment(kept.taken_at),
+            repository=kept.repository,
+            base=kept.base,
+            previous=kept.previous,
+            whole=kept.whole,
+            left_out=[LeftOutShape.of(left) for left in kept.left_out],
+            torn=kept.torn,
+            nested=kept.nested,
+            notes=kept.notes,
+        )
+
+
+class ConflictShape(Struct, frozen=True, gc=False):
+    """A file that somebody else has changed since: the saved one was put beside it."""
+
+    path: str
+    recovered: str
+
+
+class RecoveryShape(Struct, frozen=True):
+    """What was written where, and what was left as it is."""
+
+    folder: str
+    written: tuple[str, ...]
+    replaced: tuple[str, ...]
+    conflicts: list[ConflictShape]
+    same: int
+    deleted: tuple[str, ...]
+    missing: list[LeftOutShape]
+
+    @classmethod
+    def of(cls, done: Recovery) -> RecoveryShape:
+        """What was done."""
+        return cls(
+            folder=done.folder,
+            written=done.written,
+            replaced=done.replaced,
+            conflicts=[ConflictShape(one.path, one.recovered) for one in done.conflicts],
+            same=done.same,
+            deleted=done.deleted,
+            missing=[LeftOutShape.of(left) for left in done.missing],
+        )
+
+
+# Processes that still run after their attempt.
+
+
+class SurvivorShape(Struct, frozen=True):
+    """One process."""
+
+    pid: int
+    command: str
+
+    @classmethod
+    def of(cls, process: Survivor) -> SurvivorShape:
+        """A process as it is named outside."""
+        return cls(process.pid, process.command)
+
+
+class SurvivorsShape(Struct, frozen=True):
+    """What is left of one attempt; its folder and its slot are kept for as long as it is."""
+
+    task_id: str
+    name: str
+    attempt: int
+    agent_id: str
+    host: str
+    folder: str
+    since_at: Moment
+    processes: list[SurvivorShape]
+    says: str
+    """In a sentence."""
+
+    @classmethod
+    def of(cls, left: Survivors) -> SurvivorsShape:
+        """What is left of one attempt, as it is told outside."""
+        processes = [SurvivorShape.of(one) for one in left.processes]
+        says = still_run(left.processes)
+        since = moment(left.since)
+        return cls(left.task, left.name, left.attempt, left.holder, left.host, left.folder, since, processes, says)
+
+
+class EvidenceShape(Struct, frozen=True):
+    """Something that an attempt has shown, so long after its beginning."""
+
+    sign: Sign
+    after_ms: int
+    what: str
+
+    @classmethod
+    def of(cls, seen: Evidence) -> EvidenceShape:
+        """What was seen."""
+        return cls(seen.sign, seen.at, seen.what)
+
+
+class TranscriptShape(Struct, frozen=True):
+    """What a stream printed: the file, and how many bytes are not in it."""
+
+    path: str
+    bytes: int
+    left_out: int
+
+    @classmethod
+    def of(cls, stream: Transcript) -> TranscriptShape:
+        """One stream."""
+        return cls(stream.path, stream.bytes, stream.left_out)
+
+
+class BranchShape(Struct, frozen=True):
+    """Where the work of an attempt is that had a worktree of its own."""
+
+    name: str
+    repository: str
+    base: str
+    commit: str
+    worktree: str | None
+    uncommitted: int
+
+    @classmethod
+    def of(cls, branch: Branch) -> BranchShape:
+        """A branch."""
+        return cls(branch.name, branch.repository, branch.base, branch.commit, branch.worktree, branch.uncommitted)
+
+
+class ChangeShape(Struct, frozen=True, gc=False):
+    """A file that is not as it was: A added, M changed, D deleted, T of another kind."""
+
+    how: str
+    path: str
+
+    @classmethod
+    def of(cls, change: Change) -> ChangeShape:
+        """One file."""
+        return cls(change.how, change.path)
+
+
+class UsedShape(Struct, frozen=True):
+    """What all processes of an attempt have used."""
+
+    user_ms: int
+    system_ms: int
+    max_rss_kb: int
+
+    @classmethod
+    def of(cls, used: Used) -> UsedShape:
+        """What was used."""
+        return cls(round(used.user_seconds * 1000), round(used.system_seconds * 1000), used.max_rss_kb)
+
+
+class AdviceShape(Struct, frozen=True):
+    """What to type next."""
+
+    look: list[str]
+    recover: list[str]
+    resume: list[str]
+    merge: list[str]
+
+    @classmethod
+    def of(cls, advice: Advice, typed: Callable[[str], str]) -> AdviceShape:
+        """Commands, each as it is to be typed here."""
+        return cls(*(list(map(typed, lines)) for lines in (advice.look, advice.recover, advice.resume, advice.merge)))
+
+
+class ReceiptShape(Struct, frozen=True):
+    """One attempt's receipt; moments are of the clock of the machine that it ran on."""
+
+    receipt_id: str
+    status: End
+    partial: bool
+    task_id: str
+    name: str
+    attempt: int
+    token: int
+    agent_id: str
+    run_id: str | None
+    reason: str
+    limit_ms: int | None
+    began_at: Moment
+    ended_at: Moment
+    elapsed_ms: int
+    exit_code: int | None
+    signal: int | None
+    killed: bool
+    survivors: tuple[int, ...]
+    running: list[SurvivorShape]
+    """The same, with their commands."""
+    proven: bool
+    """Whether it was known that nobody else was left."""
+    argv: tuple[str, ...]
+    cwd: str
+    last_evidence: EvidenceShape | None
+    last_evidence_ms: int | None
+    evidence: list[EvidenceShape]
+    session: str | None
+    stdout: TranscriptShape | None
+    stderr: TranscriptShape | None
+    snapshot: SnapshotShape | None
+    branch: BranchShape | None
+    verification: VerificationShape | None
+    changed: list[ChangeShape]
+    changed_more: int
+    used: UsedShape | None
+    advice: AdviceShape
+    warnings: tuple[str, ...]
+    path: str
+    says: str
+    """What happened, in a sentence."""
+
+    @classmethod
+    def of(cls, kept: Receipt, path: Path, typed: Callable[[str], str]) -> ReceiptShape:
+        """A receipt that lies in a file; `typed` says how a command is to be typed here."""
+        last, branch, used = kept.last_evidence, kept.branch, kept.used
+        return cls(
+            receipt_id=kept.id,
+            status=kept.status,
+            partial=kept.partial,
+            task_id=kept.task,
+            name=kept.name,
+            attempt=kept.attempt,
+            token=kept.token,
+            agent_id=kept.agent,
+            run_id=kept.run,
+            reason=kept.reason,
+            limit_ms=kept.limit_ms,
+            began_at=moment(kept.began_at),
+            ended_at=moment(kept.ended_at),
+            elapsed_ms=kept.elapsed_ms,
+            exit_code=kept.exit_code,
+            signal=kept.signal,
+            killed=kept.killed,
+            survivors=kept.survivors,
+            running=[SurvivorShape.of(one) for one in kept.running],
+            proven=kept.proven,
+            argv=kept.argv,
+            cwd=kept.cwd,
+            last_evidence=None if last is None else EvidenceShape.of(last),
+            last_evidence_ms=kept.last_evidence_ms,
+            evidence=[EvidenceShape.of(seen) for seen in kept.evidence],
+            session=kept.session,
+            stdout=None if kept.stdout is None else TranscriptShape.of(kept.stdout),
+            stderr=None if kept.stderr is None else TranscriptShape.of(kept.stderr),
+            snapshot=None if kept.snapshot is None else SnapshotShape.of(kept.snapshot),
+            branch=None if branch is None else BranchShape.of(branch),
+            verification=None if kept.verification is None else VerificationShape.of(kept.verification),
+            changed=[ChangeShape.of(change) for change in kept.changed],
+            changed_more=kept.changed_more,
+            used=None if used is None else UsedShape.of(used),
+            advice=AdviceShape.of(kept.advice, typed),
+            warnings=kept.warnings,
+            path=str(path),
+            says=told(kept),
+        )
+
+
+class ReceiptsShape(Struct, frozen=True):
+    """Receipts, the newest last."""
+
+    receipts: list[ReceiptShape]
+
+
+class ReceiptPageShape(Struct, frozen=True):
+    """Receipts, the newest first; `next` is what to give as `after` for the next page, null at the end."""
+
+    receipts: list[ReceiptShape]
+    next: str | None
+
+
+# Where the work of a task is: on a branch, or in a snapshot that can be given back.
+
+
+class WorkShape(Struct, frozen=True):
+    """The work of a task that had a worktree of its own and has ended well."""
+
+    branch: str | None
+    repository: str
+    base: str
+    commit: str
+    files: int
+    changed: list[ChangeShape]
+    merged: bool | None
+    worktree: str | None
+    uncommitted: int
+    receipt_id: str
+    look: tuple[str, ...]
+    merge: tuple[str, ...]
+
+    @classmethod
+    def of(cls, receipt: Receipt, branch: Branch, *, merged: bool | None) -> WorkShape:
+        """What a receipt tells of a branch; `merged` is null where that cannot be told."""
+        return cls(
+            branch=branch.name or None,
+            repository=branch.repository,
+            base=branch.base,
+            commit=branch.commit,
+            files=len(receipt.changed) + receipt.changed_more,
+            changed=[ChangeShape.of(change) for change in receipt.changed],
+            merged=merged,
+            worktree=branch.worktree,
+            uncommitted=branch.uncommitted,
+            receipt_id=receipt.id,
+            look=receipt.advice.look,
+            merge=receipt.advice.merge,
+        )
+
+
+class RecoverShape(Struct, frozen=True):
+    """What there is of a task's work: a branch, or a snapshot; and what was given back of that."""
+
+    work: WorkShape | None
+    snapshot: SnapshotShape | None
+    recovery: RecoveryShape | None
+
+
+# What an attempt has changed.
+
+
+class DiffShape(Struct, frozen=True):
+    """What an attempt has changed, from its beginning (or HEAD, where `gap` says what was not noted) to `until`."""
+
+    task_id: str
+    attempt: int
+    since: str
+    until: str
+    gap: str | None
+    changed: list[ChangeShape]
+    unshown: list[str]
+    diff: str
+
+    @classmethod
+    def of(cls, task: str, found: AttemptChanges) -> DiffShape:
+        """What was found to have changed."""
+        shown = found.difference
+        return cls(
+            task_id=task,
+            attempt=found.attempt,
+            since="HEAD" if found.gap else "its beginning",
+            until=found.until,
+            gap=found.gap or None,
+            changed=[ChangeShape.of(one) for one in shown.changed],
+            unshown=list(shown.unshown),
+            diff=shown.text.decode("utf-8", "backslashreplace"),
+        )

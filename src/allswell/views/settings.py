@@ -1,0 +1,193 @@
+"""Settings with where their values come from, and figures that do not fit into each other (`check`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from allswell.domain.access.key import is_over
+from allswell.domain.check.model import Severity
+from allswell.settings.schema import Value
+from allswell.views.fields import Moment, moment
+
+if TYPE_CHECKING:
+    from allswell.domain.access.key import Key
+    from allswell.domain.check.model import Finding, Place
+    from allswell.domain.ids import Millis
+    from allswell.settings import Row, Settings
+
+
+class SettingShape(Struct, frozen=True):
+    """One setting; `kind` tells what the value is: a `duration` is whole milliseconds. `shown` is it for people."""
+
+    name: str
+    role: str
+    kind: str
+    value: Value
+    default: Value
+    shown: str
+    shown_default: str
+    source: str
+    where: str
+    env: str
+    description: str
+
+    @classmethod
+    def of(cls, row: Row) -> SettingShape:
+        """One of them."""
+        return cls(
+            name=row.name,
+            role=row.role,
+            kind=row.kind,
+            value=row.value,
+            default=row.default,
+            shown=row.shown,
+            shown_default=row.shown_default,
+            source=row.source,
+            where=row.where,
+            env=row.env,
+            description=row.description,
+        )
+
+
+class SettingsShape(Struct, frozen=True):
+    """Settings, the files they were read from, and names in the environment that are none."""
+
+    settings: list[SettingShape]
+    files: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def of(cls, settings: Settings, rows: Sequence[Row]) -> SettingsShape:
+        """These rows of the settings."""
+        return cls([SettingShape.of(row) for row in rows], settings.files, settings.strangers)
+
+
+# Figures that do not fit into each other, as `check` finds them.
+
+
+class PlaceShape(Struct, frozen=True):
+    """Where something is written: a file with line and column, a variable of the environment, or a flag."""
+
+    source: str
+    line: int | None
+    column: int | None
+
+    @classmethod
+    def of(cls, place: Place) -> PlaceShape:
+        """One place."""
+        return cls(place.source, place.line, place.column)
+
+
+class MisfitShape(Struct, frozen=True):
+    """Figures that do not fit: which rule is broken, the sum that shows it, and what to do.
+
+    `numbers` are the figures it follows from, under their names in the file; lengths of time are milliseconds there.
+    """
+
+    rule: str
+    severity: Severity
+    says: str
+    sum: str | None
+    total_ms: int | None
+    limit_ms: int | None
+    fix: str
+    key: str
+    place: PlaceShape | None
+    numbers: dict[str, int | float]
+
+    @classmethod
+    def of(cls, found: Finding) -> MisfitShape:
+        """One of them."""
+        return cls(
+            rule=found.rule,
+            severity=found.severity,
+            says=found.says,
+            sum=None if found.sum is None else str(found.sum),
+            total_ms=None if found.sum is None else found.sum.total,
+            limit_ms=None if found.sum is None else found.sum.limit,
+            fix=found.fix,
+            key=found.key,
+            place=None if found.place is None else PlaceShape.of(found.place),
+            numbers={figure.name: figure.value for figure in found.figures},
+        )
+
+
+class CheckedShape(Struct, frozen=True):
+    """All that does not fit, how much of each kind, and what the command ends with."""
+
+    exit: int
+    errors: int
+    warnings: int
+    notes: int
+    findings: list[MisfitShape]
+
+    @classmethod
+    def of(cls, code: int, found: Sequence[Finding]) -> CheckedShape:
+        """What was found."""
+        errors, warnings, notes = (sum(one.severity is kind for one in found) for kind in Severity)
+        return cls(code, errors, warnings, notes, [MisfitShape.of(one) for one in found])
+
+
+# A key for callers from elsewhere; its secret is in the answer that made it, and nowhere else.
+
+KeyState = Literal["valid", "expired", "revoked"]
+
+
+class KeyShape(Struct, frozen=True):
+    """A key: what it is for, whose tasks it may claim and under which names, and how long it holds."""
+
+    name: str
+    state: KeyState
+    rights: tuple[str, ...]
+    roles: tuple[str, ...]
+    agents: tuple[str, ...]
+    created_at: Moment
+    created_by: str
+    expires_at: Moment | None
+    revoked_at: Moment | None
+    revoked_by: str | None
+
+    @classmethod
+    def of(cls, key: Key, now: Millis) -> KeyShape:
+        """A key as it stands now."""
+        state: KeyState = "revoked" if key.revoked_at is not None else "expired" if is_over(key, now) else "valid"
+        return cls(
+            name=key.name,
+            state=state,
+            rights=key.rights,
+            roles=key.roles,
+            agents=key.agents,
+            created_at=moment(key.created_at),
+            created_by=key.by,
+            expires_at=moment(key.expires_at),
+            revoked_at=moment(key.revoked_at),
+            revoked_by=key.revoked_by or None,
+        )
+
+
+class KeysShape(Struct, frozen=True):
+    """Several of them, by name."""
+
+    keys: list[KeyShape]
+
+    @classmethod
+    def of(cls, keys: Sequence[Key], now: Millis) -> KeysShape:
+        """These, as they stand now."""
+        return cls([KeyShape.of(key, now) for key in keys])
+
+
+class NewKeyShape(Struct, frozen=True):
+    """A key that was made; `secret` is what its owner shows, and is told this once."""
+
+    key: KeyShape
+    secret: str
+
+
+class LoginLinkShape(Struct, frozen=True):
+    """A link that opens the page for whoever has this key; it works once, for ten minutes."""
+
+    name: str
+    url: str

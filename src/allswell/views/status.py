@@ -1,0 +1,292 @@
+"""The state of the whole watch at one look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from allswell.domain.ids import Millis
+from allswell.domain.service.breaker import Stand, stand
+from allswell.domain.service.service import question_about
+from allswell.engine.status.explanation import Next
+from allswell.engine.status.verdict import Concern, Kind, VerdictLevel, Viewpoint
+from allswell.views.fields import Moment, millis, moment, named
+from allswell.views.run import BuildGlanceShape
+from allswell.views.worker import QueueShape
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from allswell.domain.agents.status import Presence, Survivors
+    from allswell.domain.build.state import BuildGlance
+    from allswell.domain.service.service import ServiceRow
+    from allswell.engine.status.overview import Board, Line
+    from allswell.engine.status.verdict import Verdict
+    from allswell.settings import Settings
+    from allswell.timing.clock import Clock
+    from allswell.worker.status import QueueSeen
+
+
+class NeedShape(Struct, frozen=True):
+    """One thing to know, and what to type: `command` mends it, `look` tells more about it."""
+
+    kind: Kind
+    task_id: str | None
+    run_id: str | None
+    question_id: str | None
+    agent_id: str | None
+    what: str
+    command: str
+    since_at: Moment | None
+    level: VerdictLevel
+    about: str
+    """The name or id of what it is about: a supervisor, a service, a role, or one of those above."""
+    look: str
+    evidence: list[str]
+    ends_at: Moment | None
+    """When it ends by itself."""
+    then: str | None
+    """What happens then."""
+
+    @classmethod
+    def of(cls, need: Concern) -> NeedShape:
+        """One concern."""
+        agent = need.kind in ("stalled", "missed")
+        return cls(
+            kind=need.kind,
+            agent_id=need.id if agent else None,
+            what=need.what,
+            command=need.command,
+            since_at=moment(need.since),
+            level=need.level,
+            about=need.id,
+            look=need.look,
+            evidence=list(need.evidence),
+            ends_at=None if need.ends is None else moment(need.ends.at),
+            then=None if need.ends is None else need.ends.what,
+            **named("" if agent else need.id),
+        )
+
+    def concern(self) -> Concern:
+        """The concern that it tells, as it is shown elsewhere."""
+        ends = None
+        if self.then is not None:
+            ends = Next(None if self.ends_at is None else Millis(millis(self.ends_at)), self.then)
+        since = None if self.since_at is None else Millis(millis(self.since_at))
+        return Concern(
+            self.kind, self.about, self.level, self.what, self.command, since, self.look, tuple(self.evidence), ends
+        )
+
+
+class DismissedHoldShape(Struct, frozen=True):
+    """How many dismissed questions hold how many open tasks."""
+
+    questions: int
+    tasks: int
+
+
+class StatusShape(Struct, frozen=True):
+    """Whether all is well; `there` is false, and all else empty, where there is no store yet.
+
+    `verdict` is the worst level of `needs` (broken, or a human is needed) and `waiting` (it ends by itself); `well` is
+    true where nothing is broken and nothing needs a human.
+    """
+
+    store: str
+    there: bool
+    well: bool
+    seen_at: Moment | None
+    counts: dict[str, int]
+    next_due_at: Moment | None
+    needs: list[NeedShape]
+    dismissed: DismissedHoldShape
+    queues: list[QueueShape]
+    """Of messages, in the store's database."""
+    builds: list[BuildGlanceShape]
+    """Those that are not over, the first few."""
+    verdict: VerdictLevel
+    headline: str
+    waiting: list[NeedShape]
+
+    @classmethod
+    def of(
+        cls, store: str, seen: Verdict, queues: Sequence[QueueSeen] = (), builds: Sequence[BuildGlance] = ()
+    ) -> StatusShape:
+        """What is to be seen in a store."""
+        needs = [NeedShape.of(need) for need in seen.needs]
+        shown = [QueueShape.of(queue) for queue in queues]
+        held = DismissedHoldShape(seen.dismissed.questions, seen.dismissed.tasks)
+        glances = [BuildGlanceShape.of(build) for build in builds]
+        return cls(
+            store,
+            there=True,
+            well=seen.well,
+            seen_at=moment(seen.now),
+            counts=seen.counts,
+            next_due_at=moment(seen.next_due),
+            needs=needs,
+            dismissed=held,
+            queues=shown,
+            builds=glances,
+            verdict=seen.level,
+            headline=seen.headline,
+            waiting=[NeedShape.of(one) for one in seen.waiting],
+        )
+
+    @classmethod
+    def of_none(cls, store: str) -> StatusShape:
+        """There is no store yet, so nothing is amiss in it."""
+        return cls(
+            store,
+            there=False,
+            well=True,
+            seen_at=None,
+            counts={},
+            next_due_at=None,
+            needs=[],
+            dismissed=DismissedHoldShape(0, 0),
+            queues=[],
+            builds=[],
+            verdict=VerdictLevel.WELL,
+            headline="There is no watch here yet.",
+            waiting=[],
+        )
+
+
+# The board: open tasks as short lines, those first that need somebody.
+
+
+class BoardLineShape(Struct, frozen=True):
+    """One open task in short: `who` has it or is waited for, and what lies `ahead`."""
+
+    task_id: str
+    name: str
+    state: str
+    trouble: int
+    who: str
+    since_at: Moment | None
+    progress: float | None
+    note: str
+    due_at: Moment | None
+    ahead: str
+
+    @classmethod
+    def of(cls, line: Line) -> BoardLineShape:
+        """One task."""
+        return cls(
+            task_id=line.task,
+            name=line.name,
+            state=line.state,
+            trouble=line.trouble,
+            who=line.who,
+            since_at=moment(line.since),
+            progress=line.progress,
+            note=line.note,
+            due_at=moment(line.due),
+            ahead=line.ahead,
+        )
+
+
+class BoardShape(Struct, frozen=True):
+    """The watch as a table, those tasks first that need somebody."""
+
+    status: StatusShape
+    tasks: list[BoardLineShape]
+
+    @classmethod
+    def of(cls, store: str, seen: Board) -> BoardShape:
+        """The board of a store."""
+        return cls(StatusShape.of(store, seen.verdict), [BoardLineShape.of(line) for line in seen.lines])
+
+
+# From where the verdict on a watch is made: this machine with its settings. A module of its own, to import little.
+#
+# The server of a store knows what nobody else can see of it, its disk for one; so who looks over HTTP takes the
+# server's verdict, and adds the supervisors of its own machine that it knows to be dead.
+
+
+def has_died(presence: Presence) -> bool:
+    """Whether a supervisor of this machine is gone; asked only where there is one that has not said good-bye."""
+    from allswell.runtime.supervisor.presence import has_died as is_gone
+
+    return is_gone(presence)
+
+
+def still_running(left: Survivors) -> Survivors:
+    """Which processes that survived their attempt still run, as far as it can be seen from this machine."""
+    from allswell.runtime.attempt.orphans import still_running as now
+
+    return now(left)
+
+
+def place_here(
+    settings: Settings,
+    folder: Path | None,
+    *,
+    clock: Clock | None = None,
+    reports: Callable[[], Awaitable[Sequence[Concern]]] | None = None,
+) -> Viewpoint:
+    """This machine with these settings; `folder` is ours beside the store."""
+    return Viewpoint(
+        settings.tolerance(),
+        has_died,
+        still_running,
+        folder,
+        tuple(settings.known_agents.values()),
+        frozenset(settings.told or {}),
+        settings.pause_on_question,
+        clock,
+        tuple(map(str, settings.problems)),
+        reports,
+    )
+
+
+# A service that guards call: how its breaker stands, and what has been asked about it.
+
+
+class ServiceShape(Struct, frozen=True):
+    """One service; it said that it is back at `parked_until_at`, and our own pause ends at `open_until_at`."""
+
+    service: str
+    breaker: Stand
+    failures: int
+    open_until_at: Moment | None
+    parked_until_at: Moment | None
+    since_at: Moment | None
+    question_id: str | None
+
+    @classmethod
+    def of(cls, row: ServiceRow, now: int) -> ServiceShape:
+        """How it stands now."""
+        state = row.state
+        parked = state.parked_until if state.parked_until is not None and state.parked_until > now else None
+        return cls(
+            service=row.id,
+            breaker=stand(state, now),
+            failures=state.failures,
+            open_until_at=moment(state.open_until),
+            parked_until_at=moment(parked),
+            since_at=moment(row.since or None),
+            question_id=question_about(row),
+        )
+
+
+class ServicesShape(Struct, frozen=True):
+    """Every service that something is or was held against."""
+
+    services: list[ServiceShape]
+
+    @classmethod
+    def of(cls, rows: Mapping[str, ServiceRow], now: int) -> ServicesShape:
+        """All of them, by name."""
+        return cls([ServiceShape.of(row, now) for _, row in sorted(rows.items())])
+
+
+class UnparkedShape(Struct, frozen=True):
+    """A service that can be called again, and who decided that."""
+
+    service: str
+    by: str

@@ -1,0 +1,206 @@
+"""A task: where it stands, who has it, what it waits for; and what came of submitting or cancelling it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta, Raw, Struct
+
+from allswell.domain.task.aggregate import TaskAggregate, state
+from allswell.domain.task.answer import is_dismissed
+from allswell.domain.task.model import Ready
+from allswell.errors import Bug
+from allswell.views.fields import Moment, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allswell.domain.task.model import TaskRow, WaitState
+
+
+NOWHERE = "nowhere"
+"""The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
+
+
+def stands(row: TaskRow) -> str:
+    """Where a task stands."""
+    task = row.task
+    ready = Ready(task.id, task.lane, 0) if row.ready else None
+    try:
+        return state(TaskAggregate(task, lease=row.lease, ready=ready, due=row.due, waits=row.waits)).value
+    except Bug:
+        return NOWHERE
+
+
+class WaitShape(Struct, frozen=True, gc=False):
+    """One thing that a task waits for: another task, the answer to a question, or that of another agent."""
+
+    kind: Literal["need", "question", "request"]
+    task_id: str | None
+    question_id: str | None
+    request_id: str | None
+
+    @classmethod
+    def of(cls, wait: WaitState) -> WaitShape:
+        """What is waited for."""
+        target = wait.target
+        if wait.kind == "need":
+            return cls("need", target, None, None)
+        return cls("question", None, target, None) if wait.kind == "question" else cls("request", None, None, target)
+
+
+class TaskShape(Struct, frozen=True):
+    """A task as it stands; who holds it and until when are null while nobody does."""
+
+    task_id: str
+    name: str
+    state: str
+    role: str
+    priority: int
+    run_id: str | None
+    created_at: Moment
+    ended_at: Moment | None
+    reason: str | None
+    attempts: int
+    agent_id: str | None
+    token: int | None
+    deadline: Moment | None
+    checkin_at: Moment | None
+    progress: float | None
+    note: str | None
+    due_at: Moment | None
+    waits_for: tuple[WaitShape, ...]
+    needs: tuple[str, ...]
+    services: tuple[str, ...]
+    critical: bool
+    timeout_ms: int | None
+    """The hard limit of its next attempt; null: it has none."""
+    retry_of_id: str | None
+    """The ended task that was handed over again as this one."""
+    retried_as_id: str | None
+    """The new task, where this one was handed over again."""
+    dismissed_by: str | None
+    """Who has seen what came of it, where nothing has happened to it since."""
+
+    @classmethod
+    def of(cls, row: TaskRow) -> TaskShape:
+        """A task with what is known of it."""
+        task, lease = row.task, row.lease
+        return cls(
+            task_id=task.id,
+            name=task.name,
+            state=stands(row),
+            role=task.role,
+            priority=task.priority,
+            run_id=task.run,
+            created_at=moment(task.created_at),
+            ended_at=moment(task.ended_at),
+            reason=task.record.reason or None,
+            attempts=task.record.token + (lease is not None),
+            agent_id=None if lease is None else lease.agent,
+            token=None if lease is None else lease.token,
+            deadline=None if lease is None else moment(lease.limit_at),
+            checkin_at=None if lease is None else moment(lease.checkin_at),
+            progress=None if lease is None else lease.progress,
+            note=(lease.note or None) if lease is not None else None,
+            due_at=None if lease is not None and lease.limit is None and row.due == lease.deadline else moment(row.due),
+            waits_for=tuple(map(WaitShape.of, row.waits)),
+            needs=task.spec.needs,
+            services=task.spec.services,
+            critical=task.spec.critical,
+            timeout_ms=task.timeout,
+            retry_of_id=task.spec.retry_of,
+            retried_as_id=task.record.retried_as,
+            dismissed_by=seen.by if (seen := task.record.dismissed) is not None and is_dismissed(task) else None,
+        )
+
+
+class TasksShape(Struct, frozen=True):
+    """A page of tasks; `next` is what to give as `--after` for the next one, null where there is none."""
+
+    tasks: list[TaskShape]
+    next: str | None
+
+    @classmethod
+    def of(cls, rows: Sequence[TaskRow], *, more: bool) -> TasksShape:
+        """A page, and whether there is another one."""
+        return cls([TaskShape.of(row) for row in rows], rows[-1].task.id if more else None)
+
+
+# What was handed over, and the runs that it joined.
+
+
+class JoinedRunShape(Struct, frozen=True):
+    """A run that new tasks belong to, by what it was called; whether it was opened for them."""
+
+    run_id: str
+    name: str
+    opened: bool
+
+
+class SubmittedShape(Struct, frozen=True):
+    """A task was accepted: it is durable."""
+
+    task_id: str
+    name: str
+    runs: list[JoinedRunShape]
+
+
+class SubmittedManyShape(Struct, frozen=True):
+    """So many tasks were accepted; their ids stand in the order of the lines, as a list of texts."""
+
+    submitted: int
+    task_ids: Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "string"}})]
+    runs: list[JoinedRunShape]
+
+
+# What was called off.
+
+
+class CancelledShape(Struct, frozen=True):
+    """A task was called off, or a run with all its tasks."""
+
+    task_id: str | None
+    run_id: str | None
+    cancelled: bool
+
+
+# What was handed over again.
+
+
+class RenewalShape(Struct, frozen=True):
+    """An ended task, which stays ended, and the new one that carries its history."""
+
+    task_id: str
+    new_task_id: str
+
+
+class RetriedShape(Struct, frozen=True):
+    """Ended tasks that were handed over again, the one that was named first."""
+
+    retried: list[RenewalShape]
+
+    @classmethod
+    def of(cls, new: Mapping[str, str]) -> RetriedShape:
+        """By the new ids of the old ones."""
+        return cls([RenewalShape(old, made) for old, made in new.items()])
+
+
+# What was dismissed.
+
+
+class DismissedShape(Struct, frozen=True):
+    """A question or a task that somebody has seen; a question stays open."""
+
+    task_id: str | None
+    question_id: str | None
+    dismissed_by: str
+
+
+class DismissedSupervisorShape(Struct, frozen=True):
+    """A silent supervisor that is not waited for any more."""
+
+    supervisor: str
+    host: str
+    dismissed_by: str
