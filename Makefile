@@ -10,8 +10,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 PYTEST := $(BIN)/python -m pytest
+# Tests flush thousands of small databases, and in memory that takes half as long as on a disk. Only where there is room:
+# a container has 64 MB there. What measures the disk or is killed for minutes stays on it (`alone`, chaos, soak).
+ROOMY  := $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 4000000 ] && echo /dev/shm)
+INMEMORY := $(if $(or $(TMPDIR),$(if $(ROOMY),,disk)),,TMPDIR=$(ROOMY) )$(PYTEST)
 # Handed out a few at a time, or one process would be given everything that is begun first because it takes long.
-SHARED := $(PYTEST) -n auto --maxschedchunk 4
+SHARED := $(INMEMORY) -n auto --maxschedchunk 4
 # More for pytest or the script behind a target: make test ARGS="-k lease -x"
 ARGS   ?=
 # Where the tests are that measure time: to collect the others with them would take longer than some of these do.
@@ -25,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test shared quick lint format docs bench race demo sim mutants clients chaos soak clean
+.PHONY: help venv test shared quick lint format pins docs bench race demo sim mutants clients peers chaos ordinary soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -33,9 +37,9 @@ help: ## show this list
 venv: $(STAMP) ## make .venv with everything the other targets need
 
 # $(PYTHON) when it is new enough, else the newest python3.N on PATH. A .venv that still runs is kept.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	@$(call make_venv,$(VENV))
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	@touch $@
 
 define make_venv
@@ -52,7 +56,7 @@ endef
 
 test: $(STAMP) ## lint, and every test but the slow ones; those that measure time come last
 	@$(MAKE) --no-print-directory -j2 lint shared
-	$(PYTEST) -n auto --maxschedchunk 1 -m 'realtime and not alone and not slow' $(TIMED) || [ $$? -eq 5 ]  # 5: there are none
+	$(INMEMORY) -n auto --maxschedchunk 1 -m 'realtime and not alone and not slow' $(TIMED) || [ $$? -eq 5 ]  # 5: there are none
 	$(PYTEST) -m 'alone and not slow' $(ALONE) || [ $$? -eq 5 ]
 
 # In a fresh clone every process would compile all tests at the same moment; so one of them does it for all, beside mypy.
@@ -69,7 +73,7 @@ shared: $(COMPILED)
 # the libraries of providers. One process for each core: these tests wait for nothing.
 quick: $(STAMP) ## ruff, and half of the tests in under a minute, for whoever is working
 	$(BIN)/ruff check
-	$(PYTEST) -n "$$(nproc)" --maxschedchunk 4 --ignore tests/domain/test_classify.py $(ARGS) \
+	$(INMEMORY) -n "$$(nproc)" --maxschedchunk 4 --ignore tests/domain/service/test_classify.py $(ARGS) \
 	    -m 'not realtime and not slow' -k 'not postgres and not kill and not equal_answers and not test_cuts' \
 	    tests/domain tests/settings tests/timing tests/engine tests/flows tests/conformance tests/tidy
 
@@ -78,6 +82,14 @@ lint: $(STAMP) ## ruff, mypy, and the direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# In an environment of its own, so that what was installed by hand beside the rest is not written down.
+pins: ## write constraints.txt anew: the newest versions that fit pyproject.toml; run the tests with them before you commit
+	@rm -rf .venv-constraints && $(call make_venv,.venv-constraints)
+	.venv-constraints/bin/python -m pip install --quiet --editable '.[test]'
+	{ sed -n '/^#/p' constraints.txt; .venv-constraints/bin/python -m pip freeze --exclude-editable; } > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf .venv-constraints
 
 format: $(STAMP) ## put the code into its one shape, and fix what ruff can fix
 	$(BIN)/ruff format
@@ -112,15 +124,16 @@ mutants: $(STAMP) ## small mistakes put into the core, one at a time: which of t
 chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 100,000 scope trees; then ten minutes of storm on each store
 	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 ALLSWELL_CALLERS=50 $(PYTEST) tests/crash $(ARGS)
 	ALLSWELL_WORKER_STORM_SECONDS=600 $(PYTEST) --timeout 1200 tests/worker/test_storm.py $(ARGS)
-	ALLSWELL_PROCESS_TREES=1000 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) tests/runtime/warden $(ARGS)
-	ALLSWELL_COORDINATOR_KILLS=50 $(PYTEST) --timeout 1200 tests/doors/cli/test_coordinate_kills.py $(ARGS)
+	ALLSWELL_PROCESS_TREES=1000 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) tests/runtime/process $(ARGS)
+	ALLSWELL_COORDINATOR_KILLS=50 $(PYTEST) --timeout 1200 tests/interfaces/cli/test_coordinate_kills.py $(ARGS)
+	ALLSWELL_CHAT_BUILDERS=20 $(PYTEST) --timeout 600 tests/build/test_chat_storm.py $(ARGS)
 	ALLSWELL_BUILD_STORMS=100 ALLSWELL_BUILD_SEEDS=20 $(PYTEST) tests/build/test_storm.py tests/build/test_kills.py $(ARGS)
 	ALLSWELL_FLOW_CUTS=all $(PYTEST) tests/flows/run/test_kill.py $(ARGS)
-	ALLSWELL_RUN_KILLS=100 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) -k 'kill or lot' tests/doors/cli/test_run.py $(ARGS)
+	ALLSWELL_RUN_KILLS=100 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) -k 'kill or lot' tests/interfaces/cli/test_run.py $(ARGS)
 	ALLSWELL_TREES=100000 $(PYTEST) tests/properties/test_scope_trees.py $(ARGS)
 	ALLSWELL_HTTP_WORKERS=200 ALLSWELL_HTTP_TASKS=5000 ALLSWELL_HTTP_KILLS=5 ALLSWELL_FOLLOWERS=1000 ALLSWELL_FOLLOWERS_SECONDS=30 \
 	    ALLSWELL_RANDOM_REQUESTS=10000 ALLSWELL_DESCRIBED_CALLS=100 $(PYTEST) --timeout 1800 $(ARGS) \
-	    tests/doors/http/test_fleet.py tests/doors/http/test_followers.py tests/doors/http/test_described.py tests/doors/http/test_security.py
+	    tests/interfaces/http/test_fleet.py tests/interfaces/http/test_followers.py tests/interfaces/http/test_described.py tests/interfaces/http/test_security.py
 	$(BIN)/python -m tests.crash.storm $(STORM)
 
 # npm is configured from outside, as pip is.
@@ -129,8 +142,16 @@ clients: $(STAMP) ## the real Claude Code and Codex, from npm, against the fake 
 	node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
 	ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin $(PYTEST) -m slow $(or $(ARGS),tests/clients)
 
+# What the double of a chat server is held to; without ALLSWELL_AGENTCHAT only the double is asked.
+peers: $(STAMP) ## a real AgentChat server, where ALLSWELL_AGENTCHAT=/path/to/its/bin.js names one: builds over it
+	$(PYTEST) -rs $(or $(ARGS),tests/peers tests/interfaces/chat)
+
+# Sixteen minutes are longer than any limit that the fleet has by default; they wait more than they compute.
+ordinary: $(STAMP) ## twenty ordinary programs under bare `run` for sixteen minutes: none is ended; with --idle 30s those that hang
+	ALLSWELL_ORDINARY_SECONDS=960 $(PYTEST) -n 2 --timeout 1500 tests/ordinary $(ARGS)
+
 soak: $(STAMP) ## 200 agents for five minutes, one in five misbehaving; a supervisor killed 50 times; a page of 100,000 tasks
-	ALLSWELL_PAGE_TASKS=100000 $(PYTEST) tests/doors/page/test_large.py
+	ALLSWELL_PAGE_TASKS=100000 $(PYTEST) tests/interfaces/web/test_large.py
 	ALLSWELL_SOAK_AGENTS=200 ALLSWELL_SOAK_SECONDS=300 ALLSWELL_SOAK_KILLS=50 $(PYTEST) tests/runtime/supervisor/test_soak.py $(ARGS)
 
 clean: ## remove .venv and all that tools leave behind

@@ -15,7 +15,7 @@ import psycopg
 from processes import cpu_of_family
 
 from allswell.app import make_watch, store_for
-from allswell.engine.handle import Lease
+from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.testing.postgres import Cluster
 

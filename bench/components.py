@@ -14,16 +14,13 @@ import statistics
 import time
 from graphlib import TopologicalSorter
 
-from allswell.domain.build.component import BuildSpec, Component
-from allswell.domain.build.due import due_steps
-from allswell.domain.build.graph import BuildGraph
-from allswell.domain.build.hearing import Rights
+from allswell.domain.build.announcements import Announced, news
+from allswell.domain.build.component import BuildGraph, BuildSpec, Component
+from allswell.domain.build.hearing import Rights, due_steps
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.news import Told, news
-from allswell.domain.build.standing import ComponentStanding, ComponentState, Standing
-from allswell.domain.build.step import OfferComponent
-from allswell.domain.build.wording import write
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.build.line import write
+from allswell.domain.build.state import BuildStanding, ComponentStanding, ComponentState, OfferComponent
+from allswell.domain.ids import Millis, TaskId
 
 SIZE = 10_000
 ROUNDS = 15
@@ -50,11 +47,11 @@ def first_tasks(spec: BuildSpec) -> list[str]:
         name: ComponentStanding(name, states[name], needs.needs[name], has_its_needs=needs.has_its_needs(name, states))
         for name in needs.needs
     }
-    steps = due_steps(Standing(found, cycle=needs.cycle), Rights(), BuildLimits(), Millis(0))
+    steps = due_steps(BuildStanding(found, cycle=needs.cycle), Rights(), BuildLimits(), Millis(0))
     offered: dict[str, ComponentState] = {step.component: "free" for step in steps if isinstance(step, OfferComponent)}
     for name in needs.bring_up_to_date(states, offered, offered):
         found[name] = ComponentStanding(name, states[name], needs.needs[name], TaskId(name), has_its_needs=True)
-    lines, _ = news(Told(), Standing(found), BuildLimits(), spec.url, Millis(0))
+    lines, _ = news(Announced(), BuildStanding(found), BuildLimits(), spec.url, Millis(0))
     return [write(line) for line in lines]
 
 

@@ -20,10 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from allswell.app import make_watch, store_for
-from allswell.flows.arithmetic import load_flow
-from allswell.flows.run.files import Files
-from allswell.flows.run.runner import Runner, RunVerdict
-from allswell.flows.run.start import Beginning, begin, make_site
+from allswell.flows.run.runner import Beginning, Runner, RunVerdict, begin, make_site
+from allswell.flows.schema import load_flow
+from allswell.runtime.workspace.files import Files
 from allswell.settings import look
 from allswell.timing.clock import SystemClock
 

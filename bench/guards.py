@@ -136,7 +136,7 @@ def of_timeouts() -> dict[str, Call]:
     """Deadlines alone."""
     import anyio
 
-    from allswell.timing.scope import within
+    from allswell.timing.scopes import within
 
     async def scope() -> object:
         async with within(120_000):

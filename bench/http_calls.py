@@ -26,7 +26,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from allswell.app import make_watch, store_for
-from allswell.engine.keyring import Keyring
+from allswell.engine.access.keys import Keyring
 
 ROLE = "bench"
 BARE = Path(__file__).parent / "http_bare.py"

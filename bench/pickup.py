@@ -29,8 +29,7 @@ from pathlib import Path
 import psycopg
 
 from allswell.app import make_watch, store_for
-from allswell.store.call import Hearer
-from allswell.store.port import Store
+from allswell.store.port import Hearer, Store
 from allswell.testing.postgres import Cluster
 
 

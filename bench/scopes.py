@@ -25,7 +25,7 @@ from pathlib import Path
 
 import allswell
 from allswell.app import make_watch, store_for
-from allswell.timing.scope import within
+from allswell.timing.scopes import within
 
 ROUNDS = 9
 TIMES = 20_000
@@ -97,11 +97,11 @@ MANY = """
 import asyncio, json, re, sys, time
 from pathlib import Path
 import allswell
-from allswell.domain.deadline import Limits
-from allswell.runtime.limits import use_limits
+from allswell.domain.scopes import ScopeLimits
+from allswell.runtime.deadlines import use_limits
 
 async def main(count):
-    use_limits(Limits())
+    use_limits(ScopeLimits())
     gate = asyncio.Event()
     entered = 0
 

@@ -18,12 +18,11 @@ import time
 from pathlib import Path
 
 from allswell import make_watch
-from allswell.domain.notion_page import TYPES
-from allswell.domain.sink_spec import SinkSpec
-from allswell.doors.sinks.follower import Follower
-from allswell.doors.sinks.making import make_sink
+from allswell.domain.notify.alert import TYPES
+from allswell.domain.notify.spec import SinkSpec
+from allswell.interfaces.notifications.follower import Follower, make_sink
 from allswell.store.sqlite import SqliteStore
-from allswell.testing.stand_in import AlertReceiver, Hang, NotionServer, StandIn, WebhookReceiver
+from tests.support.fakes import AlertReceiver, Hang, NotionServer, StandIn, WebhookReceiver
 
 ALLOWED = 1.15
 SECRET = base64.b64encode(b"h" * 32).decode()

@@ -20,7 +20,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from allswell.runtime.snapshot import recover, take
+from allswell.runtime.workspace.recover import recover
+from allswell.runtime.workspace.snapshot import take
 
 ROUNDS = 5
 

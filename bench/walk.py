@@ -25,9 +25,9 @@ from types import CodeType, FrameType
 
 import allswell
 from allswell.app import make_watch
-from allswell.domain.fleet import AgentSpec, Fleet
-from allswell.runtime.receipts import Home
-from allswell.runtime.supervisor import Plan, Supervisor
+from allswell.domain.agents.fleet import AgentSpec, Fleet
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.supervisor import Supervisor, SupervisorPlan
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Store
 from allswell.store.sqlite import SqliteStore
@@ -180,7 +180,7 @@ async def walks_on(kind: str, folder: Path, *, attempt: bool = True) -> dict[str
 
 async def _attempt(watch: allswell.Watch, folder: Path, tracer: Tracer) -> Walk:
     """One task done by a supervisor's agent, from the claim to its end."""
-    home, ended = Home(folder / ".allswell"), asyncio.Event()
+    home, ended = StateDir(folder / ".allswell"), asyncio.Event()
     home.make()
     agent = AgentSpec(name="agent", command=("true",), cwd=str(folder))
 
@@ -188,7 +188,7 @@ async def _attempt(watch: allswell.Watch, folder: Path, tracer: Tracer) -> Walk:
         if "done" in line:
             ended.set()
 
-    supervisor = Supervisor(watch, Plan(Fleet({"agent": agent}), home, tell=tell))
+    supervisor = Supervisor(watch, SupervisorPlan(Fleet({"agent": agent}), home, tell=tell))
     running = asyncio.ensure_future(supervisor.run())
     walks: list[Walk] = []
     for _ in range(2):

@@ -1,10 +1,12 @@
-"""The worker for messages: handlers that do nothing, handlers of 200 ms, and raw PGMQ beside them in the same run.
+"""The worker for messages: handlers that do nothing, of 200 ms, of one INSERT; raw PGMQ and a plain loop beside them.
 
     bench/worker.py
     bench/worker.py --pgmq-sql pgmq--1.5.1.sql     with `reliable-cmd` beside it, which needs a PGMQ before 1.10
 
 Rounds are interleaved, and each figure is the median of them. Raw PGMQ reads and deletes 100 at a time and handles
-nothing: what the worker is measured against where the peer cannot be run.
+nothing: what the worker is measured against where the peer cannot be run. The plain loop (`worker_loop.py`) has as many
+threads as the worker has slots, and the same handler. Last, the server is restarted under an idle worker and an idle
+loop: how long until the next message is handled.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 from conditions import conditions, keep, told
 from race import venvs
 from race.venvs import Environment
+from worker_loop import PlainLoop
 
 from allswell.testing.postgres import Cluster
 from allswell.worker import Worker, setup
@@ -30,6 +34,10 @@ PEER_SETTINGS = (("async", 10), ("async", 50), ("sync", 10), ("sync", 50))
 SLOTS = 100
 QUEUE = "bench"
 SLOW, SLOW_SLOTS, SLOW_ROUNDS = 0.2, 20, 20
+INSERT_SLOTS = 10
+INSERT = "INSERT INTO effect VALUES (%s)"
+IDLE_SECONDS = 3.0
+"""How long the worker has had nothing to do when its server is restarted."""
 
 
 def fill(url: str, messages: int) -> None:
@@ -70,6 +78,54 @@ def ours(url: str, messages: int, slots: int, pause: float) -> float:
         return (after - before) / (ended - began)
 
 
+def our_inserts(url: str, messages: int) -> float:
+    """Our worker with handlers that write one row."""
+    fill(url, messages)
+    worker = Worker(url, QUEUE, concurrency=INSERT_SLOTS)
+    worker.handler("work")(lambda message, connection: connection.execute(INSERT, (message.id,)))
+    with worker:
+        return _rate(lambda: worker.counts()["handled"], messages)
+
+
+def plain_inserts(url: str, messages: int) -> float:
+    """The plain loop with the same."""
+    fill(url, messages)
+    with PlainLoop(url, QUEUE, lambda id_, _, connection: connection.execute(INSERT, (id_,)), INSERT_SLOTS) as loop:
+        return _rate(lambda: loop.handled, messages)
+
+
+def _rate(handled: Callable[[], int], messages: int) -> float:
+    """Messages in a second, without the first tenth and the last."""
+    tenth = messages // 10
+    (began, before), (ended, after) = _passed(handled, tenth), _passed(handled, messages - tenth)
+    _passed(handled, messages)
+    return (after - before) / (ended - began)
+
+
+def _passed(handled: Callable[[], int], number: int) -> tuple[float, int]:
+    while (now := handled()) < number:
+        time.sleep(0.002)
+    return time.monotonic(), now
+
+
+def blind_after_a_restart(cluster: Cluster, url: str) -> tuple[float, float]:
+    """For how many seconds after a restart of the server the next message is not handled: the worker, and the loop."""
+    found = []
+    worker = Worker(url, QUEUE, concurrency=INSERT_SLOTS)
+    worker.handler("work")(lambda message, connection: connection.execute(INSERT, (message.id,)))
+    loop = PlainLoop(url, QUEUE, lambda id_, _, connection: connection.execute(INSERT, (id_,)), INSERT_SLOTS)
+    for idle, handled in ((worker, lambda: worker.counts()["handled"]), (loop, lambda: loop.handled)):
+        with idle:
+            fill(url, 1)
+            _passed(handled, 1)
+            time.sleep(IDLE_SECONDS)
+            cluster.restart()
+            back = time.monotonic()
+            fill(url, 1)
+            found.append(_passed(handled, 2)[0] - back)
+    return found[0], found[1]
+
+
 def _reached(worker: Worker, handled: int) -> tuple[float, int]:
     """When so many were handled, and how many it were by then."""
     while (now := worker.counts()["handled"]) < handled:
@@ -102,30 +158,45 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pgmq-sql", type=Path, help="PGMQ before 1.10 as SQL, for the peer")
     options = parser.parse_args()
-    found: dict[str, list[float]] = {"raw": [], "no-op": [], "200 ms": [], "reliable-cmd": []}
+    names = ("raw", "no-op", "200 ms", "insert", "plain insert", "reliable-cmd")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    blind: dict[str, list[float]] = {"worker": [], "plain loop": []}
     beside = conditions()
     python = PEER.python(venvs.WHERE) if options.pgmq_sql else None
     with Cluster() as cluster:
         url = cluster.create_database()
         setup(url, QUEUE)
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE TABLE effect (message bigint)")
         for _ in range(options.rounds):
+            found["insert"].append(our_inserts(url, options.messages // 4))
+            found["plain insert"].append(plain_inserts(url, options.messages // 4))
+            found["plain insert"].append(plain_inserts(url, options.messages // 4))
+            found["insert"].append(our_inserts(url, options.messages // 4))
             found["raw"].append(raw(url, options.messages))
             found["no-op"].append(ours(url, options.messages, SLOTS, 0.0))
             found["200 ms"].append(ours(url, SLOW_SLOTS * SLOW_ROUNDS, SLOW_SLOTS, SLOW))
             if python is not None:
                 sql = options.pgmq_sql.read_text()
                 found["reliable-cmd"].append(peer(cluster, python, sql, options.messages // 20))
+        for _ in range(options.rounds):
+            for name, seconds in zip(blind, blind_after_a_restart(cluster, url), strict=True):
+                blind[name].append(seconds)
     medians = {name: statistics.median(rates) for name, rates in found.items() if rates}
     print(told(beside))
     for name, rate in medians.items():
         print(f"  {name:<14} {rate:>10,.0f} messages/s")
     print(f"  no-op / raw    {medians['no-op'] / medians['raw']:>10.2f}   (at least 0.25)")
     print(f"  200 ms         {medians['200 ms'] / (SLOW_SLOTS / SLOW):>10.1%}   of concurrency / 0.2 s (at least 95 %)")
+    print(f"  insert / plain {medians['insert'] / medians['plain insert']:>10.2f}   (at least 0.9)")
+    for name, seconds in blind.items():
+        print(f"  {name:<14} {max(seconds):>10.1f} s without messages after a restart, at most (worker: under 3)")
     if medians.get("reliable-cmd"):
         print(f"  no-op / peer   {medians['no-op'] / medians['reliable-cmd']:>10.1f}   (at least 5)")
     else:
         print("  reliable-cmd   not run: it needs PGMQ before 1.10, given by --pgmq-sql FILE")
-    keep("worker", {"conditions": beside, "messages_per_s": medians, "rounds": found})
+    kept = {"conditions": beside, "messages_per_s": medians, "rounds": found, "blind_after_a_restart_s": blind}
+    keep("worker", kept)
 
 
 if __name__ == "__main__":

@@ -18,23 +18,22 @@ from itertools import pairwise
 from pathlib import Path
 
 import allswell
-from allswell import errors, settings
-from allswell.domain import breaker, task
-from allswell.domain.event import KINDS
-from allswell.domain.task import ENDS, MOVES, State
-from allswell.doors import shapes
-from allswell.doors.cli import app, frame
-from allswell.doors.cli.answers import ANSWERS
-from allswell.doors.cli.commands import GROUPS, Command
-from allswell.doors.cli.parameter import Parameter, parameters
-from allswell.doors.cli.reading import usage
-from allswell.doors.shapes import error as error_shape
-from allswell.doors.shapes.fields import name_outside
-from allswell.doors.shapes.schema import name_of, schema_of
+from allswell import errors, settings, views
+from allswell.domain.rules.event import KINDS
+from allswell.domain.service import breaker
+from allswell.domain.task import model
+from allswell.domain.task.model import ENDS, MOVES, State
 from allswell.flows.schema import schema as flow_schema
+from allswell.interfaces.cli import app, context
+from allswell.interfaces.cli.options import Parameter, parameters
+from allswell.interfaces.cli.parser import usage
+from allswell.interfaces.cli.registry import GROUPS, CliCommand
+from allswell.interfaces.cli.schema import ANSWERS, name_of, schema_of
 from allswell.settings import SETTINGS
-from allswell.settings.catalogue import ROLES
+from allswell.settings.schema import ROLES
 from allswell.settings.values import show
+from allswell.views import fields as error_shape
+from allswell.views.fields import name_outside
 
 DOCS = Path(__file__).parent
 SOURCE = DOCS.parent / "src" / "allswell"
@@ -65,14 +64,14 @@ def pages() -> dict[Path, str]:
 def states() -> str:
     """The diagram of moves, and a sentence for each state."""
     lines = ["# Where a task can stand", ""]
-    lines += ["Drawn from the table `MOVES` in `domain/task.py`, to which every decision is held.", ""]
+    lines += ["Drawn from the table `MOVES` in `domain/task/model.py`, to which every decision is held.", ""]
     lines += ["```mermaid", "stateDiagram-v2"]
     lines += [f"    [*] --> {first}" for first in (State.READY, State.DELAYED, State.WAITING, State.SKIPPED)]
     for old, moves in MOVES.items():
         lines += [f"    {old} --> {new}" for new in moves]
     lines += [f"    {end} --> [*]" for end in ENDS]
     lines += ["```", "", "| state | what it means | can become |", "|---|---|---|"]
-    said = sentences(task, "State")
+    said = sentences(model, "State")
     for state in State:
         following = ", ".join(MOVES[state]) or "(it has ended)"
         lines.append(f"| `{state}` | {said[state.name]} | {following} |")
@@ -82,7 +81,10 @@ def states() -> str:
 def breakers() -> list[str]:
     """The diagram of a service's breaker, and a sentence for each of its stands."""
     lines = ["# Where the breaker of a service can stand", ""]
-    lines += ["Drawn from the table `MOVES` in `domain/breaker.py`, to which every step of its model is held.", ""]
+    lines += [
+        "Drawn from the table `MOVES` in `domain/service/breaker.py`, to which every step of its model is held.",
+        "",
+    ]
     lines += ["```mermaid", "stateDiagram-v2", f"    [*] --> {breaker.Stand.CLOSED}"]
     lines += [f"    {old} --> {new}: {cause}" for (old, cause), new in breaker.MOVES.items()]
     lines += ["```", "", "| stand | what it means |", "|---|---|"]
@@ -142,7 +144,7 @@ def all_errors() -> str:
     lines = ["# Errors", "", *paragraphs(errors.__doc__), ""]
     for name, error in vars(errors).items():
         if inspect.isclass(error) and error.__module__ == errors.__name__:
-            lines += [f"## `{name}`", "", *paragraphs(error_shape.__doc__), ""]
+            lines += [f"## `{name}`", "", *paragraphs(error.__doc__), ""]
     lines += ["## Codes of `Refused`", ""]
     lines += ["`code` is stable. In the messages, `{…}` stands for what the caller gave or what was found.", ""]
     lines += ["| code | message | `where` |", "|---|---|---|"]
@@ -218,6 +220,7 @@ TABLES = {
     "worker": "`[worker]`: how messages are handled (bare numbers are seconds, except for statements)",
     "pace": "`[pace]`: how patient the engine is",
     "fleet": "`[fleet]`: how a supervisor holds its tasks",
+    "build": "`[build]`: what a build may take ([builds.md](../builds.md))",
     "requests": "`[requests]`: how patiently agents ask each other ([mesh.md](../mesh.md))",
     "quota": "`[quota]`: what one attempt may put into the store",
     "mesh": "`[mesh]`: requests between agents",
@@ -273,8 +276,8 @@ def all_commands() -> str:
         "| exit code | meaning |",
         "|---|---|",
     ]
-    said = sentences(frame, "Exit")
-    lines += [f"| {int(code)} | {said[code.name]} |" for code in frame.Exit]
+    said = sentences(context, "Exit")
+    lines += [f"| {int(code)} | {said[code.name]} |" for code in context.Exit]
     lines += ["", "## `allswell` alone", "", 'How things stand: what needs you first, or "All\'s well."', ""]
     lines += [*options(parameters(app.bare)), ""]
     for group in GROUPS:
@@ -285,7 +288,7 @@ def all_commands() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def one_command(command: Command) -> list[str]:
+def one_command(command: CliCommand) -> list[str]:
     """A command's section: what it does, what it takes, examples."""
     known = parameters(command.function)
     lines = [f"### `{command.name}`", "", *paragraphs(command.function.__doc__), "", f"    {usage(command, known)}", ""]
@@ -345,7 +348,7 @@ def python_api() -> str:
     lines += ["| name | what it is |", "|---|---|"]
     for name in allswell.__all__:
         given = getattr(allswell, name)
-        is_id = getattr(given, "__module__", "") == "allswell.domain.names"
+        is_id = getattr(given, "__module__", "") == "allswell.domain.ids"
         said = f"The id of a {name.removesuffix('Id').lower()}: a `str`." if is_id else first_sentence(given)
         lines.append(f"| `{name}` | {said} |")
     for title, kind in (("A watch", allswell.Watch), ("A lease", allswell.Lease)):
@@ -374,7 +377,7 @@ def calls(kind: type) -> Iterator[str]:
 
 def output() -> str:
     """The rules of every `--json`, and which command answers with which shape."""
-    lines = ["# What `--json` prints", "", *paragraphs((shapes.__doc__ or "").partition("\n\nEach noun")[0]), ""]
+    lines = ["# What `--json` prints", "", *paragraphs((views.__doc__ or "").partition("\n\nEach noun")[0]), ""]
     lines += ["## Errors", "", *paragraphs(error_shape.__doc__), ""]
     lines += [
         "| `kind` | `code` | what happened |",

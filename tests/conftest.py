@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from allswell.settings import SETTINGS
+from allswell.store.trusted import trust_folder
 from allswell.testing.postgres import Cluster
 from tests.databases import Databases
 
@@ -29,6 +30,7 @@ _OF_AN_ATTEMPT = {
         "STORE",
         "TASK",
         "TOKEN",
+        "TRUST",
         "WORK",
     ]
 }
@@ -86,6 +88,7 @@ def nothing_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
             if name.startswith(("GIT_", "XDG_")) or name in ours:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
+        trust_folder(base)  # what tests write there, their user would have trusted
         patch.chdir(here)
         # A shell has what it starts in the background ignore these, and all that is started from there too.
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -8,11 +8,10 @@ import threading
 import stage
 
 import allswell
-from allswell.domain.deadline import Limits
-from allswell.runtime.calling import run_in_thread
-from allswell.runtime.limits import use_limits
-from allswell.runtime.threads import Threads
-from allswell.runtime.watchdog import BlockedLoop, LoopWatchdog
+from allswell.domain.scopes import ScopeLimits
+from allswell.runtime.calls import Threads, run_in_thread
+from allswell.runtime.deadlines import use_limits
+from allswell.runtime.host import BlockedLoop, LoopWatchdog
 
 SETTING = "tool(timeout=1s), scope_grace=1s, LoopWatchdog(1s)"
 
@@ -46,7 +45,7 @@ async def main(case: str) -> None:
 
 
 logging.disable(logging.WARNING)
-use_limits(Limits(grace=int(stage.GRACE * 1_000)))
+use_limits(ScopeLimits(grace=int(stage.GRACE * 1_000)))
 stage.ready()
 threading.Thread(target=lambda: asyncio.run(main(sys.argv[2])), daemon=True).start()
 stage.tell(SETTING)

@@ -11,8 +11,8 @@ import sys
 import tempfile
 
 import allswell
-from allswell.domain.mesh_words import About, mesh_words
-from allswell.engine.explaining.communication import asked_of
+from allswell.domain.mesh.comms import SentenceContext, mesh_words
+from allswell.engine.status.journal import asked_of
 
 QUICK = {"timeout": "200ms", "retries": 1}
 
@@ -24,7 +24,7 @@ async def tell(watch: allswell.Watch) -> None:
         row = None if event.task is None else await watch.task(event.task)
         name = "" if row is None else row.task.name
         asked = await asked_of(watch.views, event) if "request" in event.data else None
-        about = About(name) if asked is None else About(name, asked.summary, asked.to)
+        about = SentenceContext(name) if asked is None else SentenceContext(name, asked.summary, asked.to)
         words = mesh_words(event, about)
         if words is not None:
             print(words, flush=True)

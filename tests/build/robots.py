@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Coroutine
 
-from allswell.domain.build.heard import Heard
+from allswell.domain.build.hearing import HeardMessage
 from allswell.domain.build.line import (
     AckLine,
     AuditLine,
@@ -18,8 +18,8 @@ from allswell.domain.build.line import (
     RetryLine,
     TasksLine,
     TimeoutLine,
+    read,
 )
-from allswell.domain.build.wording import read
 from tests.build.scene import COORDINATOR, BuildScene
 
 
@@ -58,7 +58,7 @@ class Robot:
                 continue
             self.hear(heard)
 
-    def hear(self, heard: Heard) -> None:
+    def hear(self, heard: HeardMessage) -> None:
         raise NotImplementedError
 
     def start(self, work: Coroutine[object, object, None]) -> None:
@@ -88,7 +88,7 @@ class Builder(Robot):
         self.never: set[str] = set()
         self.claims = 0
 
-    def hear(self, heard: Heard) -> None:
+    def hear(self, heard: HeardMessage) -> None:
         if heard.who != COORDINATOR:
             return
         for line in read(heard.text):
@@ -120,8 +120,8 @@ class Builder(Robot):
         self.claims += 1
         mine = self.claims
         await asyncio.sleep(self.luck.chance.uniform(0, 3))
-        if mine != self.claims:
-            return  # it was offered anew meanwhile, and is claimed by that
+        if mine != self.claims or self.wants != component:
+            return  # it was offered anew meanwhile, and is claimed by that; or somebody else has it
         await self.say(f"CLAIM {component}")
         await asyncio.sleep(120)
         if self.wants == component and mine == self.claims:
@@ -149,7 +149,7 @@ class Auditor(Robot):
         self.fails = fails
         self.seen: Counter[str] = Counter()
 
-    def hear(self, heard: Heard) -> None:
+    def hear(self, heard: HeardMessage) -> None:
         for line in read(heard.text):
             if isinstance(line, ReadyLine):
                 self.start(self._audit(line))
@@ -167,7 +167,7 @@ class Human(Robot):
         await asyncio.sleep(self.luck.chance.uniform(10, 600))
         await self.say(f"ANSWER {question} {option}")
 
-    def hear(self, heard: Heard) -> None:
+    def hear(self, heard: HeardMessage) -> None:
         if heard.who != COORDINATOR:
             return
         for text in heard.text.split("\n"):

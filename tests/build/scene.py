@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from allswell.build.coordinator import Coordinator
-from allswell.build.place import BuildPlace
+from allswell.build.state import BuildPlace
 from allswell.domain.build.component import BuildSpec, Component
 from allswell.domain.build.hearing import Rights
-from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.standing import Standing
+from allswell.domain.build.limits import USUAL_PROGRESS, BuildLimits
+from allswell.domain.build.state import BuildStanding
 from allswell.engine.watch import Watch
-from allswell.testing.chat.room import Room
+from allswell.testing.chat import Room
 from allswell.timing.clock import Clock
 from tests.engine.stage import Stage, play
 
 MINUTE = 60
+USUAL = " (PROGRESS every 10m)"
 COORDINATOR = "@coordinator"
 DIAMOND: Mapping[str, Sequence[str]] = {"db": [], "api": ["db"], "web": ["db"], "all": ["api", "web"]}
 
@@ -34,7 +35,7 @@ class BuildScene:
         self.spec = spec
         self.rights = rights
         self.limits = limits
-        self.coordinating: asyncio.Task[Standing] | None = None
+        self.coordinating: asyncio.Task[BuildStanding] | None = None
         self.lives = 0
         self.lease = 0
         self.name = COORDINATOR
@@ -49,7 +50,7 @@ class BuildScene:
         self.lives += 1
         self.coordinating = asyncio.ensure_future(self._coordinate(self.stage.another(seed=self.lives)))
 
-    async def _coordinate(self, watch: Watch) -> Standing:
+    async def _coordinate(self, watch: Watch) -> BuildStanding:
         channel = self.room.join(self.name)
         try:
             async with watch:
@@ -71,15 +72,17 @@ class BuildScene:
         await self.room.say(who, "\n".join(lines), **how)  # type: ignore[arg-type]
 
     async def told(self, line: str, times: int = 1, seconds: float = 3_600) -> None:
-        """Wait until the coordinator has said this line so often."""
-        await self.room.wait_for(COORDINATOR, line, times=times, seconds=seconds)
+        """Wait until the coordinator has said this line so often; the usual interval need not be named."""
+        usual = line.startswith(("ACK ", "TASKS ")) and self.limits.progress_every == USUAL_PROGRESS
+        whole = f"{line}{USUAL}" if usual and not line.endswith(")") else line
+        await self.room.wait_for(COORDINATOR, whole, times=times, seconds=seconds)
 
     def count(self, line: str) -> int:
         return self.lines.count(line)
 
     @property
     def lines(self) -> list[str]:
-        return self.room.lines(COORDINATOR)
+        return [line.removesuffix(USUAL) for line in self.room.lines(COORDINATOR)]
 
     async def claim(self, who: str, component: str) -> None:
         before = self.count(f"ACK {component} {who}")
@@ -100,7 +103,7 @@ class BuildScene:
             await self.say("@auditor", f"AUDIT {component} FAIL no tests")
             await asyncio.sleep(2)
 
-    async def over(self) -> Standing:
+    async def over(self) -> BuildStanding:
         assert self.coordinating is not None
         return await asyncio.wait_for(self.coordinating, 36_000)
 

@@ -8,7 +8,7 @@ import pytest
 from allswell.build.agents import AuditAgent, AuditTask, BuildAgent, BuildJob
 from allswell.domain.build.builder import BeginWork, BuilderState, CeaseWork, ClaimNow, builder_gives_up, builder_hears
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.wording import read_line
+from allswell.domain.build.line import read_line
 from tests.build.scene import COORDINATOR, BuildScene, play_build
 
 
@@ -156,5 +156,82 @@ def test_only_the_coordinator_moves_a_builder() -> None:
         assert begun == [BuildJob("db")]
         running.cancel()
         await asyncio.wait({running})
+
+    play_build(scene)
+
+
+@pytest.mark.row("C1")
+def test_a_builder_says_progress_three_times_as_often_as_is_expected_of_it() -> None:
+    async def scene(build: BuildScene) -> None:
+        async def work(_: BuildJob) -> str:
+            await asyncio.sleep(100)
+            return "https://x/pr"
+
+        agent = BuildAgent(build.room.join("@a"), work, coordinator=COORDINATOR)
+        running = asyncio.ensure_future(agent.run())
+        await build.told("ACK db @a (PROGRESS every 6s)")
+        await asyncio.sleep(90)
+        assert 40 <= build.room.lines("@a").count("PROGRESS db") <= 45
+        assert build.count("TIMEOUT db") == 0
+        running.cancel()
+        await asyncio.wait({running})
+
+    play_build(scene, limits=BuildLimits(progress_every=6_000))
+
+
+@pytest.mark.row("C1")
+def test_the_interval_is_always_announced_and_a_new_one_holds_at_once() -> None:
+    """Of the usual ten minutes, too; and a coordinator that comes back with a shorter one times nobody out."""
+
+    async def scene(build: BuildScene) -> None:
+        async def work(_: BuildJob) -> str:
+            await asyncio.sleep(3_600)
+            return "https://x/pr"
+
+        agent = BuildAgent(build.room.join("@a"), work, coordinator=COORDINATOR)
+        running = asyncio.ensure_future(agent.run())
+        await build.told("ACK db @a (PROGRESS every 10m)")
+        (tasks, *_) = [line for line in build.room.lines(COORDINATOR) if line.startswith("TASKS ")]
+        assert tasks.endswith(" (PROGRESS every 10m)")
+        await asyncio.sleep(590)
+        assert build.room.lines("@a").count("PROGRESS db") == 2
+        await build.say(COORDINATOR, "TASKS spec.yaml web (PROGRESS every 9s)")
+        await asyncio.sleep(9)
+        assert 5 <= build.room.lines("@a").count("PROGRESS db") <= 6
+        running.cancel()
+        await asyncio.wait({running})
+
+    play_build(scene)
+
+
+@pytest.mark.row("C7")
+def test_a_build_that_a_human_stops_is_over_at_once_for_its_members_and_their_work() -> None:
+    async def scene(build: BuildScene) -> None:
+        ended: list[str] = []
+
+        async def work(job: BuildJob) -> str:
+            try:
+                await asyncio.sleep(36_000)
+            finally:
+                ended.append(job.component)
+            return "https://x/pr"
+
+        async def audit(_: AuditTask) -> tuple[bool, str]:
+            return True, ""
+
+        members = [
+            BuildAgent(build.room.join("@a"), work, coordinator=COORDINATOR),
+            AuditAgent(build.room.join("@b"), audit, coordinator=COORDINATOR),
+        ]
+        running = [asyncio.ensure_future(member.run()) for member in members]
+        await build.told("ACK db @a")
+        while not (questions := await build.watch.questions()):
+            await asyncio.sleep(60)
+        await build.say("@human", f"ANSWER {questions[0].id} stop")
+        began = build.stage.seconds
+        await asyncio.wait_for(asyncio.gather(*running), 5)
+        standing = await build.over()
+        assert (ended, standing.stopped) == (["db"], True)
+        assert build.stage.seconds - began < 5
 
     play_build(scene)

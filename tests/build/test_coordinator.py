@@ -21,7 +21,8 @@ def test_a_build_goes_from_its_first_component_to_its_last() -> None:
         await build.told("BUILD COMPLETE https://x/spec")
         standing = await build.over()
         assert {one.state for one in standing.components.values()} == {"merged"}
-        assert build.lines == [
+        lines = build.lines
+        assert [*lines[:6], *sorted(lines[6:8]), *lines[8:]] == [  # which of two is merged first does not matter
             "TASKS https://x/spec db",
             "ACK db @a",
             "MERGED db",
@@ -345,7 +346,7 @@ def test_forged_and_foolish_lines_change_nothing() -> None:
         await build.say("@x", "CLAIM " + "x" * 70_000)
         await build.told('REJECT nothing @x "there is no such component"')
         await build.pass_time(1)
-        assert len(build.lines) == 2
+        assert len(build.lines) == 3
         await build.say("@nobody", "CLAIM db", id_="1")
         await build.told("ACK db @nobody")
 

@@ -10,14 +10,12 @@ import pytest
 import allswell
 from allswell.build.agents import BuildAgent, BuildJob
 from allswell.build.coordinator import Coordinator
-from allswell.build.place import BuildPlace
+from allswell.build.state import BuildPlace
+from allswell.domain.build.announcements import AnnouncePace
 from allswell.domain.build.component import BuildSpec, Component
 from allswell.domain.build.hearing import Rights
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.outgoing import Pace
-from allswell.doors.chat.agentchat import AgentChat
-from allswell.doors.chat.identity import ChatKey, read_key
-from allswell.doors.chat.place import ChatPlace, Reconnecting
+from allswell.interfaces.chat.agentchat import AgentChat, ChatKey, ChatPlace, Reconnecting, read_key
 from allswell.testing.chat import ChatRules, ChatServer
 
 HERE = "#build"
@@ -28,7 +26,7 @@ QUICK = BuildLimits(progress_every=400, claim_window=20)
 
 def chat(server: ChatServer, key: ChatKey | None = None) -> AgentChat:
     place = ChatPlace(server.url, HERE, "somebody")
-    return AgentChat(place, key, pace=Pace(spacing=15), reconnecting=Reconnecting(first=10, most=20))
+    return AgentChat(place, key, pace=AnnouncePace(spacing=15), reconnecting=Reconnecting(first=10, most=20))
 
 
 @asynccontextmanager
@@ -51,7 +49,8 @@ async def coordinated(
 
 async def told(server: ChatServer, line: str, times: int = 1) -> None:
     def holds() -> bool:
-        return sum(said.content.split("\n").count(line) for said in server.said) >= times
+        said = [text.removesuffix(" (PROGRESS every 400ms)") for one in server.said for text in one.content.split("\n")]
+        return said.count(line) >= times
 
     await asyncio.to_thread(server.wait_until, holds)
 

@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 
 from allswell.domain.build.hearing import Rights
-from allswell.domain.build.line import AckLine, MergedLine, RetryLine, TimeoutLine
-from allswell.domain.build.wording import read
-from allswell.domain.listing import TaskFilter
+from allswell.domain.build.line import AckLine, MergedLine, RetryLine, TimeoutLine, read
+from allswell.domain.task.model import TaskFilter
 from tests.build.robots import Auditor, Builder, Human, Luck, Robot, is_over
 from tests.build.scene import COORDINATOR, BuildScene, play_build
 

@@ -3,7 +3,10 @@
 import pytest
 
 from allswell.domain.build.hearing import Rights
-from allswell.domain.listing import TaskFilter
+from allswell.domain.build.limits import BuildLimits
+from allswell.domain.ids import RunId
+from allswell.domain.task.model import TaskFilter
+from allswell.views.run import BuildShape
 from tests.build.scene import BuildScene, play_build
 
 
@@ -266,3 +269,114 @@ def test_told_to_stop_while_the_chat_is_away_it_leaves_and_the_next_one_says_wha
         assert build.lines[-2:] == ["MERGED db", "BUILD COMPLETE https://x/spec"]
 
     play_build(scene, {"db": []})
+
+
+def test_what_almost_fits_is_understood_and_what_does_not_is_answered_once() -> None:
+    async def scene(build: BuildScene) -> None:
+        await build.say("@a", "- CLAIM: `db` please")
+        await build.told("ACK db @a")
+        await build.say("@a", "READY db https://x/1")
+        await build.say("@auditor", "AUDIT db FAIL: no tests")
+        await build.told("AUDIT db FAIL no tests")
+        await build.say("@a", "READY db https://x/1 (retry)")  # as the protocol writes it
+        await build.say("@auditor", "AUDIT db FAIL still none")
+        await build.told("AUDIT db FAIL still none")
+        await build.say("@a", "READY db")  # of the same address
+        await build.say("@b", "AUDIT db PASSED")
+        await build.say("@b", "claim to fame")
+        await build.told('@b: "AUDIT db PASSED" was not understood; write: AUDIT component PASS|FAIL [details]')
+        await build.say("@b", "AUDIT db PASS https://x/1")
+        await build.told("MERGED db")
+        await build.kill()
+        build.begin()
+        await build.say("@b", "CLAIM")
+        await build.say("@c", "Tasks for today: none")
+        await build.pass_time(1)
+        assert sum("was not understood" in line for line in build.lines) == 1
+
+    play_build(scene)
+
+
+@pytest.mark.row("C2", "C7")
+def test_known_builders_are_all_who_have_spoken_as_such_and_a_newcomer_gets_what_they_failed() -> None:
+    async def scene(build: BuildScene) -> None:
+        await build.claim("@a", "db")
+        await build.say("@b", "CLAIM db")
+        await build.told('REJECT db @b "already claimed"')
+        await build.fail("@a", "db", 3)
+        await build.told("RETRY db")  # @b has held nothing yet, and is a builder
+        await build.claim("@b", "db")
+        await build.fail("@b", "db", 3)
+        await build.told('REJECT db @b "your work on it has failed, and a human decides about it"')
+        (question,) = await build.watch.questions()
+        assert question.text.startswith("All known builders have failed db 3 times.")
+        await build.claim("@c", "db")  # that is no longer true: nobody has to decide
+        assert await build.watch.questions() == []
+        await build.say("@a", "CLAIM db")
+        await build.told('REJECT db @a "your work on it has failed 3 audits; leave it to another builder"')
+        await build.say("@c", "READY db https://x/9")
+        await build.say("@auditor", "AUDIT db PASS")
+        await build.told("MERGED db")
+
+    play_build(scene)
+
+
+@pytest.mark.row("C7")
+def test_what_a_human_skips_is_told_with_all_that_goes_with_it_and_nothing_merged_is_not_complete() -> None:
+    async def scene(build: BuildScene) -> None:
+        for _ in range(3):
+            await build.claim("@a", "db")
+            await build.say("@a", 'ABORT db "no luck"')
+            await build.pass_time(0.1)
+        (question,) = await build.watch.questions()
+        await build.say("@human", f"ANSWER {question.id} skip")
+        await build.told("SKIPPED db api web all")
+        await build.told('ERROR "the build is over and nothing is merged: everything was skipped"')
+        assert build.count("BUILD COMPLETE https://x/spec") == 0
+        standing = await build.over()
+        assert not BuildShape.of(RunId("r_x"), "shop", standing).complete
+        assert [run.reason for run in await build.watch.runs()] == ["nothing merged"]
+
+    play_build(scene)
+
+
+@pytest.mark.row("C7")
+def test_what_a_human_clarifies_is_said_in_the_channel() -> None:
+    async def scene(build: BuildScene) -> None:
+        for _ in range(3):
+            await build.claim("@a", "db")
+            await build.say("@a", 'ABORT db "which database?"')
+            await build.pass_time(0.1)
+        (question,) = await build.watch.questions()
+        await build.say("@human", f"ANSWER {question.id} clarify use SQLite")
+        await build.told('CLARIFY db "use SQLite"')
+        await build.kill()
+        build.begin()
+        await build.claim("@a", "db")
+        assert build.count('CLARIFY db "use SQLite"') == 1
+
+    play_build(scene)
+
+
+@pytest.mark.row("C3")
+def test_who_claimed_earlier_and_does_not_get_it_is_told() -> None:
+    async def scene(build: BuildScene) -> None:
+        before = build.stage.clock.wall() - 5_000
+        await build.claim("@a", "db")
+        await build.say("@b", "CLAIM db", at=before)
+        await build.pass_time(0.1)
+        (question,) = await build.watch.questions()
+        await build.say("@human", f"ANSWER {question.id} keep")
+        await build.told('REJECT db @b "a human has decided that @a keeps it"')
+
+    play_build(scene)
+
+
+@pytest.mark.row("C1")
+def test_an_interval_that_is_not_the_usual_one_is_announced() -> None:
+    async def scene(build: BuildScene) -> None:
+        await build.told("TASKS https://x/spec db (PROGRESS every 30s)")
+        await build.say("@a", "CLAIM db")
+        await build.told("ACK db @a (PROGRESS every 30s)")
+
+    play_build(scene, limits=BuildLimits(progress_every=30_000))

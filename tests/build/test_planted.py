@@ -6,17 +6,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from allswell.build import coordinator, memory
-from allswell.domain.audit import AfterAudit
-from allswell.domain.build import claims, due, graph, hearing, news
-from allswell.domain.build.graph import BuildGraph
-from allswell.domain.build.heard import KnownMessages
+from allswell.build import coordinator, state
+from allswell.domain.build import announcements, hearing
+from allswell.domain.build import component as graph
+from allswell.domain.build import hearing as claims
+from allswell.domain.build import hearing as due
+from allswell.domain.build.component import BuildGraph
+from allswell.domain.build.hearing import KnownMessages
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.line import TimeoutLine
-from allswell.domain.build.standing import BuildAudit, ComponentStanding, Standing
-from allswell.domain.build.step import AnswerQuestion, CollectClaim, GiveVerdict, HandIn, IgnoreLine
-from allswell.domain.build.wording import write
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.build.line import TimeoutLine, write
+from allswell.domain.build.state import (
+    AnswerQuestion,
+    BuildAudit,
+    BuildStanding,
+    CollectClaim,
+    ComponentStanding,
+    GiveVerdict,
+    HandIn,
+    IgnoreLine,
+)
+from allswell.domain.ids import Millis, TaskId
+from allswell.domain.lease.audit import AfterAudit
 from tests.build import test_coordinator as scenes
 from tests.build import test_kills as kills
 from tests.build import test_late_lines as late
@@ -32,7 +42,7 @@ def anybody_audits(component: ComponentStanding, who: str, *_: object, passed: b
 
 
 def disputed_by_anybody(
-    standing: Standing, component: ComponentStanding, speaker: hearing.Speaker, *_: object
+    standing: BuildStanding, component: ComponentStanding, speaker: hearing.Speaker, *_: object
 ) -> list[Any]:
     if component.claimed is not None and speaker.mark < component.claimed:
         return [hearing._dispute(standing, component, speaker.who)]
@@ -46,7 +56,7 @@ def anybody_hands_in(component: ComponentStanding, speaker: hearing.Speaker, url
 _about_the_build = due._about_the_build
 
 
-def asked_twice(standing: Standing, limits: BuildLimits, now: Millis) -> list[Any]:
+def asked_twice(standing: BuildStanding, limits: BuildLimits, now: Millis) -> list[Any]:
     once = len(standing.questions) == 1
     without = msgspec.structs.replace(standing, questions=()) if once else standing
     return _about_the_build(without, limits, now)
@@ -134,7 +144,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         lambda: scenes.test_past_its_limit_one_question_is_asked_and_nothing_new_is_begun("stop"),
     ),
     "C8: what was perhaps said is said again": (
-        memory,
+        state,
         "still_owed",
         lambda owed, _: owed,
         lambda: kills.test_killed_again_and_again_the_build_goes_on_and_says_everything_once(0),
@@ -158,7 +168,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         lambda: scenes.test_an_exact_tie_is_settled_the_same_way_every_time(("m2", "m1")),
     ),
     "C3: whoever lost a dispute is not told": (
-        news,
+        announcements,
         "GIVEN_TO",
         "never",
         late.test_whoever_loses_a_dispute_is_told_to_stop,
@@ -176,13 +186,13 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         scenes.test_a_build_goes_from_its_first_component_to_its_last,
     ),
     "C4: a cycle halts nothing": (
-        Standing,
+        BuildStanding,
         "stands_still",
         lambda _: False,
         scenes.test_a_cycle_halts_the_build_and_a_corrected_spec_goes_on,
     ),
     "C5: what is given back is a timeout": (
-        news,
+        announcements,
         "_ending",
         lambda component, _: [TimeoutLine(component.name)],
         scenes.test_giving_back_is_neither_timeout_nor_failure_and_the_third_time_asks_a_human,
@@ -218,7 +228,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         lambda: scenes.test_an_earlier_claim_that_comes_after_the_ack_is_for_a_human("keep"),
     ),
     "C8: what was not said yet is forgotten": (
-        memory,
+        state,
         "still_owed",
         lambda *_: (),
         late.test_what_was_decided_and_not_said_is_said_by_the_next_life,

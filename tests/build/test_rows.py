@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from allswell.build.rows import BuildRows
+from allswell.build.state import BuildRows
 from allswell.domain.build.component import Component
-from allswell.domain.build.standing import ComponentStanding, Standing
-from allswell.domain.listing import TaskFilter, TaskRow
-from allswell.domain.names import Millis
+from allswell.domain.build.state import BuildStanding, ComponentStanding
+from allswell.domain.ids import Millis
+from allswell.domain.task.model import TaskFilter, TaskRow
 from allswell.store.memory import MemoryStore
 from tests.build.scene import BuildScene, play_build, spec_of
 
@@ -36,7 +36,7 @@ def test_a_line_reads_what_it_concerns_however_many_components_there_are(monkeyp
     play_build(scene, {f"c{number}": [] for number in range(300)})
 
 
-def silent(standing: Standing) -> list[ComponentStanding]:
+def silent(standing: BuildStanding) -> list[ComponentStanding]:
     """Without the moment of the last check-in: one without words is in no journal, and the coordinator makes it."""
     return [msgspec.structs.replace(one, heard_at=Millis(0)) for one in standing.components.values()]
 

@@ -11,13 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.build.spec import BadSpec, SpecReader, read_spec
-from allswell.build.spec_file import read_yaml
-from allswell.build.spec_folder import read_component
-from allswell.domain.build.component import BuildSpec, Component, cycle_in
-from allswell.domain.build.graph import BuildGraph
-from allswell.domain.build.standing import ComponentState
-from allswell.domain.build.wording import tasks_lines, write
+from allswell.build.spec import BadSpec, SpecReader, read_component, read_spec, read_yaml
+from allswell.domain.build.component import BuildGraph, BuildSpec, Component, cycle_in
+from allswell.domain.build.line import tasks_lines, write
+from allswell.domain.build.state import ComponentState
 from allswell.errors import Refused
 from tests.build.scene import spec_of
 
@@ -256,3 +253,17 @@ def test_ten_thousand_components_are_checked_and_offered_in_five_times_what_sort
         assert [write(line) for line in tasks_lines(spec.url, free)]
         ratios.append((time.perf_counter() - sorted_at) / (sorted_at - start))
     assert statistics.median(ratios) <= 5
+
+
+def test_a_root_with_components_whose_needs_are_partly_prose(tmp_path: Path) -> None:
+    inner = tmp_path / "components"
+    inner.mkdir()
+    (tmp_path / "product.md").write_text("# The product\n\ndepends on:\n- nothing at all\n")
+    (inner / "api.md").write_text("# api\n\ndepends on:\n- sqlite file (read and write)\n- builder: says CLAIM\n")
+    (inner / "web.md").write_text("# web\n\ndepends on:\n- api component for all data operations\n- a browser\n")
+    (inner / "all.md").write_text("# all\n\ndepends on:\n- name: api\n- `web`\n")
+    spec = read_spec(tmp_path)
+    assert {one.name: one.needs for one in spec.components} == {"all": ("api", "web"), "api": (), "web": ("api",)}
+    (inner / "web.md").write_text("# web\n\ndepends on:\n- apy\n")
+    with pytest.raises(BadSpec, match="Did you mean 'api'"):
+        read_spec(tmp_path)

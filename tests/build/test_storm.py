@@ -13,9 +13,8 @@ from itertools import pairwise
 import pytest
 
 from allswell.domain.build.hearing import Rights
-from allswell.domain.build.line import AckLine, ClaimLine, CompleteLine, RejectLine
-from allswell.domain.build.wording import read
-from allswell.domain.listing import TaskFilter
+from allswell.domain.build.line import AckLine, ClaimLine, CompleteLine, RejectLine, read
+from allswell.domain.task.model import TaskFilter
 from tests.build.robots import Auditor, Builder, Human, Luck, Robot, is_over
 from tests.build.scene import COORDINATOR, BuildScene, play_build
 from tests.build.test_kills import leases, one_holder_at_a_time

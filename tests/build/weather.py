@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from allswell.domain.build.heard import Heard
-from allswell.testing.chat.room import Room, RoomChannel
+from allswell.domain.build.hearing import HeardMessage
+from allswell.testing.chat import Room, RoomChannel
 from allswell.timing.clock import Clock
 
 
@@ -18,7 +18,7 @@ class StormyRoom(Room):
         self._chance = random.Random(seed)
         self.cuts = 0
 
-    def deliver(self, member: RoomChannel, heard: Heard) -> None:
+    def deliver(self, member: RoomChannel, heard: HeardMessage) -> None:
         """Now, soon, or after others; at times twice."""
         loop = asyncio.get_running_loop()
         late = self._chance.choice([0.0, 0.0, 0.1, 0.5, 2.0, 20.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 CAPTURED = Path(__file__).parent / "captured"
-_CODES = {"claude-error": 1, "claude-limit": 1, "codex-error": 1, "codex-limit": 1}
+_CODES = {"claude-error": 1, "claude-gave-up": 1, "claude-limit": 1, "codex-error": 1, "codex-limit": 1}
 """What the real ones ended with; 0 where nothing stands here."""
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.testing.provider import Hang, Provider, rate_limited
-from tests.doors.cli.shell import Shell
+from allswell.testing.provider import Hang, Provider, Reply, rate_limited, unauthorized
+from tests.interfaces.cli.shell import Shell
 from tests.runtime.attempt.stage import git
-from tests.runtime.warden.stage import until
+from tests.runtime.process.stage import until
 
 pytestmark = pytest.mark.slow
 CLIENTS = Path(os.environ.get("ALLSWELL_CLIENTS", "the folder that `make clients` makes")).absolute()
@@ -101,8 +101,26 @@ def test_a_limit_of_the_provider_is_a_failure_of_that_kind(clients: Clients, cli
     assert attempt["outcome"] in ("failed:rate_limit", "parked"), attempt
 
 
+def test_that_the_provider_refuses_is_said_in_one_line_and_waited_out_by_the_client(clients: Clients) -> None:
+    clients.provider.script(*[rate_limited()] * 3, Reply("Hello."))
+    said = clients.claude("-e", "CLAUDE_CODE_MAX_RETRIES=10")
+    assert said.count("allswell: waiting for the provider: 429, try ") == 1
+    assert clients.shell.json("show", "night")["task"]["state"] == "done"
+
+
+@pytest.mark.parametrize("client", ["claude", "codex"])
+def test_a_refused_login_is_one_sentence_and_a_question(clients: Clients, client: str) -> None:
+    clients.provider.always(unauthorized())
+    said = getattr(clients, client)(code=1)
+    assert "allswell: night failed after " in said
+    assert said.endswith("  answer: allswell questions\n")
+    (question,) = clients.shell.json("questions")["questions"]
+    assert question["text"].startswith("Task night cannot go on by itself: a refused login is not retried. It said: ")
+
+
 def test_a_task_that_has_cost_what_it_may_waits_for_a_human(clients: Clients) -> None:
     (clients.shell.folder / "allswell.toml").write_text("max_cost_usd = 0.00001\n")
+    clients.shell("trust", "--yes")
     program = f"{CLIENTS / CLAUDE[0]} -p hello --output-format stream-json --verbose --model claude-sonnet-4-5; exit 1"
     env = {**QUIET, "ANTHROPIC_BASE_URL": clients.provider.url, "ANTHROPIC_API_KEY": "k"}
     handed = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]

@@ -18,10 +18,10 @@ import pytest
 
 from allswell.testing.provider import AnyAct, CallTool, Provider, Reply
 from tests.clients.test_real import CLAUDE, CLIENTS, QUIET
-from tests.doors.cli.shell import Shell
-from tests.doors.http.served import Served, serving
+from tests.interfaces.cli.shell import Shell
+from tests.interfaces.http.served import Served, serving
 from tests.patience import SECONDS
-from tests.runtime.warden.stage import until
+from tests.runtime.process.stage import until
 
 pytestmark = pytest.mark.slow
 NAMED = ["ALLSWELL_STORE", "ALLSWELL_KEY", "ALLSWELL_SOCKET", "ALLSWELL_SECRET", "ALLSWELL_TASK", "ALLSWELL_TOKEN"]

@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("allswell.testing.conformance")
+pytest.register_assert_rewrite("tests.support.conformance")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allswell.store.memory import MemoryStore
-from allswell.testing.conformance import CASES, Case, Place, Skip
+from tests.support.conformance import CASES, Case, Place, Skip
 
 
 def memory(request: pytest.FixtureRequest) -> Place:

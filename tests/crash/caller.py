@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 import allswell
-from allswell.engine.pace import Pace
+from allswell.engine.timings import Timings
 
 
 def say(*words: object) -> None:
@@ -31,7 +31,7 @@ async def service() -> None:
 
 async def main(url: str, policy: str) -> None:
     breaker = msgspec.json.decode(policy, type=allswell.BreakerPolicy)
-    pace = Pace(service_patience=60)  # on a busy machine too, it is the store that decides
+    pace = Timings(service_patience=60)  # on a busy machine too, it is the store that decides
     async with allswell.open(url, pace=pace) as watch:
         figures = allswell.GuardPolicy(
             attempt_timeout=breaker.probe_lease, retry=allswell.RetryPolicy(retries=0), breaker=breaker

@@ -15,9 +15,9 @@ from allswell.app import make_watch, store_for
 from allswell.errors import AllswellError
 from allswell.store.port import Store
 from allswell.store.sqlite import SqliteStore
-from allswell.testing.history import Held, Scribe, Witness
 from allswell.timing.clock import Clock
 from tests.crash.stormclock import StormClock
+from tests.support.history import Held, Scribe, Witness
 
 AGENTS = 4
 LEASE = "2s"

@@ -23,10 +23,10 @@ _ROOM_FOR_HISTORIES = 256 * 1024
 class SmallDisk:
     """A folder on a disk that can be filled up."""
 
-    def __init__(self, folder: Path, *, mounting: bool = True) -> None:
+    def __init__(self, folder: Path, *, mounting: bool = True, size: int = _SIZE) -> None:
         self.folder = folder
         folder.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=700", "allswell-storm", str(folder)]
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "allswell-storm", str(folder)]
         allowed = mounting and os.geteuid() == 0
         self.mounted = allowed and subprocess.run(mount, check=False, capture_output=True).returncode == 0
 

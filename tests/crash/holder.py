@@ -8,7 +8,7 @@ import itertools
 import sys
 
 import allswell
-from allswell.engine.handle import Lease
+from allswell.engine.lease import Lease
 
 
 def say(*words: object) -> None:

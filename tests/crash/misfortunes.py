@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import msgspec
 import psycopg
 
-from allswell.testing.history import Scribe
 from allswell.testing.postgres import Cluster
 from allswell.testing.proxy import Proxy, Way
 from tests.crash.disk import SmallDisk
 from tests.crash.fleet import Worker, some
+from tests.support.history import Scribe
 
 WORKERS = 3
 

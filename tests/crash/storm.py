@@ -3,7 +3,7 @@
     python -m tests.crash.storm --minutes 10 --store both
 
 Three processes with four agents each submit, hold, check in and end tasks, and write down every word (see
-`allswell.testing.history`). Meanwhile one misfortune after another strikes, each of them at least once in every round.
+`tests.support.history`). Meanwhile one misfortune after another strikes, each of them at least once in every round.
 In the end the weather clears, everything left is worked off, and the checker holds what everybody was told against what
 the store says. The exit code is 0 if there is no anomaly and work always went on in time, else 1.
 """
@@ -26,11 +26,11 @@ import msgspec
 
 import allswell
 from allswell.app import make_watch
-from allswell.testing.history import Fate, Found, Op, Scribe, Witness, Wrong, check, inspect, read
 from tests.crash.crew import store_of
 from tests.crash.fleet import Worker, recovery
 from tests.crash.misfortunes import Misfortune, Sky, postgres_sky, sqlite_sky
 from tests.crash.stormclock import StormClock
+from tests.support.history import Fate, Found, Op, Scribe, Witness, Wrong, check, inspect, read
 
 GO_ON = 5.0
 """Seconds within which work must go on after the server or the disk is back."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.names import TaskId
-from allswell.engine.pace import Pace
+from allswell.domain.ids import TaskId
+from allswell.engine.timings import Timings
 from tests.crash.disk import SmallDisk
 
 BIG = "x" * 200_000
@@ -36,7 +36,7 @@ async def write_on(watch: allswell.Watch, written: list[TaskId]) -> None:
 def test_a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room(disk: SmallDisk) -> None:
     async def scene() -> None:
         url = f"sqlite:///{disk.folder / 'watch.db'}"
-        async with allswell.open(url, pace=Pace(store_patience=1.0)) as watch:
+        async with allswell.open(url, pace=Timings(store_patience=1.0)) as watch:
             before = [await watch.submit(f"before {number}", payload=BIG) for number in range(3)]
             disk.fill([os.getpid()])
             try:

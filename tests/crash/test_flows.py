@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.listing import TaskFilter
+from allswell.domain.task.model import TaskFilter
 from tests import patience
 
 JOB = Path(__file__).with_name("job.py")

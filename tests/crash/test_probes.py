@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import allswell
-from allswell.domain.breaker import BreakerPolicy, Outcome, Permit, Stand, stand
-from allswell.runtime.guard.reaching import breakers_of
+from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit, Stand, stand
+from allswell.runtime.guard.breakers import breakers_of
 
 CALLER = Path(__file__).with_name("caller.py")
 CALLERS = int(os.environ.get("ALLSWELL_CALLERS", "10"))
@@ -62,7 +62,7 @@ async def half_open(watch: allswell.Watch) -> None:
     for _ in range(3):
         given = (await breakers.admit("api", policy)).given
         assert isinstance(given, Permit)
-        await breakers.report(given, Outcome.FAILED, policy)
+        await breakers.report(given, CallOutcome.FAILED, policy)
     await until(watch, Stand.HALF_OPEN)
 
 

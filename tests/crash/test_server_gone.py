@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 import allswell
-from allswell.engine.pace import Pace
+from allswell.engine.timings import Timings
 from allswell.testing.postgres import Cluster
 
 
@@ -62,7 +62,7 @@ def test_a_caller_whose_patience_ends_is_told_so() -> None:
     """A server that stays away is `Unavailable` with the name of the bound, not a hang."""
 
     async def scene(cluster: Cluster) -> None:
-        async with allswell.open(cluster.create_database(), pace=Pace(store_patience=1.5)) as watch:
+        async with allswell.open(cluster.create_database(), pace=Timings(store_patience=1.5)) as watch:
             await watch.submit("before")
             cluster.kill()
             with pytest.raises(allswell.Unavailable, match="store_patience"):

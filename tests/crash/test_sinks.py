@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.testing.stand_in import Lose, WebhookReceiver
+from tests.support.fakes import Lose, WebhookReceiver
 
 KILLS = int(os.environ.get("ALLSWELL_KILLS", "10")) // 4
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from allswell.domain.arithmetic.rules import RULES
-from allswell.flows.complaints import BAD_FLOW, INCOMPLETE, LEADS_OUT
-from allswell.settings.arithmetic import BAD_SETTING
-from tests.doors.cli.upkeep import run
+from allswell.flows.loader import BAD_FLOW, INCOMPLETE, LEADS_OUT
+from allswell.settings.check import BAD_SETTING
+from tests.interfaces.cli.upkeep import run
+from tests.support.check_rules import RULES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "check.md").read_text(encoding="utf-8")
 

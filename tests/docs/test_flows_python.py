@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.submit import PAYLOAD_MAX
+from allswell.domain.task.submit import PAYLOAD_MAX
 from allswell.engine.flow import RUN_ID_MAX
 from allswell.runtime.durable.flow import HOLD
 

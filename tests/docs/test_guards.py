@@ -8,8 +8,8 @@ import io
 import re
 from pathlib import Path
 
-from allswell.domain.incident import Incident
-from allswell.domain.retry import ErrorClass
+from allswell.domain.service.incident import Incident
+from allswell.domain.service.retry import ErrorClass
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guards.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)

@@ -36,7 +36,7 @@ def test_the_explanation_is_told_as_the_page_shows_it(tmp_path: Path) -> None:
 
 
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:
-    from allswell.domain.deadline import DEFAULT, ScopeKind
+    from allswell.domain.scopes import DEFAULT, ScopeKind
 
     for kind in ScopeKind:
         usual, hard = DEFAULT.timeout(kind) // 60_000, DEFAULT.hard_limit(kind) // 60_000

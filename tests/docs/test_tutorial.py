@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from allswell.doors.cli import app
+from allswell.interfaces.cli import app
 from allswell.timing.clock import SystemClock
-from tests.doors.cli.console import Console
+from tests.interfaces.cli.console import Console
 
 TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```sh\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from allswell.domain.health import HEALTH
-from allswell.domain.layers import Layers, drawing
+from allswell.domain.worker.limits import HEALTH, Layers, drawing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "worker.md").read_text(encoding="utf-8")
 

@@ -7,23 +7,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, Outcome, state
-from allswell.domain.checkin import Agent
-from allswell.domain.claim import HandOut
-from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Command, Complete, Fail, NewTask, Release
-from allswell.domain.decide import decide
-from allswell.domain.event import Event
-from allswell.domain.hold import CheckedIn, check_in
-from allswell.domain.lease import Lease, due_at
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.policy import DEFAULT, Policy
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.lease.claim import HandOut
+from allswell.domain.lease.expiry import Tick
+from allswell.domain.lease.holder import CheckedIn, check_in
+from allswell.domain.lease.model import Agent, LeaseRow, due_at
 from allswell.domain.question import Question
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.run import Run, Spread
-from allswell.domain.situation import Situation
-from allswell.domain.submit import accept
-from allswell.domain.task import Attempt, Record, State
-from allswell.domain.tick import Tick
+from allswell.domain.rules.command import Answer, Cancel, CheckIn, Claim, Command, Complete, Fail, NewTask, Release
+from allswell.domain.rules.decide import decide
+from allswell.domain.rules.event import Event
+from allswell.domain.rules.rule import RowSnapshot
+from allswell.domain.run.run import Fanout, Run
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.task.aggregate import TaskAggregate, TaskChange, state
+from allswell.domain.task.model import Attempt, State, TaskHistory
+from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.submit import accept
 
 START = Millis(1_700_000_000_000)
 SECOND = 1_000
@@ -41,7 +40,7 @@ def new(id_: str = "t_a", **fields: Any) -> NewTask:
     return NewTask(**{"id": TaskId(id_), "name": id_[2:].upper(), **fields})
 
 
-def opened(*, policy: Policy = DEFAULT, now: Millis = START, **fields: Any) -> Case:
+def opened(*, policy: Policy = DEFAULT, now: Millis = START, **fields: Any) -> TaskAggregate:
     """A task that was just accepted and needs nothing."""
     made = new(policy=policy, **fields)
     return accept(made, 1, None, {}, {made.id: 0}, now).case
@@ -50,7 +49,7 @@ def opened(*, policy: Policy = DEFAULT, now: Millis = START, **fields: Any) -> C
 class Life:
     """A task with everything that was decided about it so far."""
 
-    def __init__(self, case: Case | None = None, *, limit_at: Millis | None = None, **fields: Any) -> None:
+    def __init__(self, case: TaskAggregate | None = None, *, limit_at: Millis | None = None, **fields: Any) -> None:
         """`limit_at` is the deadline of its run; without one it is in none."""
         self.run = None if limit_at is None else Run(RUN, "run", START, limit_at)
         if self.run is not None:
@@ -60,21 +59,21 @@ class Life:
         self.events: list[Event] = []
         self.attempts: dict[int, Attempt] = {}
         self.questions: dict[QuestionId, Question] = {}
-        self.spread: Spread | None = None
+        self.spread: Fanout | None = None
         self.error: Exception | None = None
         """What the last command's caller was told, beside its answer."""
         self._commands = 0
 
     # --- what is done -----------------------------------------------------------------------------------------------
 
-    def claim(self, agent: str, now: Millis, *, length: int | None = None, command: str = "claim") -> Lease:
+    def claim(self, agent: str, now: Millis, *, length: int | None = None, command: str = "claim") -> LeaseRow:
         claim = Claim(CommandId(command), AgentId(agent), None, 1, length)
         task = self.case.task
         out = self._decide(HandOut(claim, (task.id,), (task.lane,)), now)
-        assert isinstance(out.answer, Lease)
+        assert isinstance(out.answer, LeaseRow)
         return out.answer
 
-    def tick(self, now: Millis) -> Outcome:
+    def tick(self, now: Millis) -> TaskChange:
         """One look of a sweeper."""
         return self._decide(Tick(self.case.task.id, self.holder), now)
 
@@ -97,23 +96,23 @@ class Life:
             self.events.append(done.event)
         return done
 
-    def complete(self, now: Millis, *, result: str = "null", **by: Any) -> Outcome:
+    def complete(self, now: Millis, *, result: str = "null", **by: Any) -> TaskChange:
         return self.do(Complete(*self._signed(by), result), now)
 
-    def fail(self, now: Millis, failure: Failure | ErrorClass, *, draw: float = 0.0, **by: Any) -> Outcome:
+    def fail(self, now: Millis, failure: Failure | ErrorClass, *, draw: float = 0.0, **by: Any) -> TaskChange:
         told = failure if isinstance(failure, Failure) else Failure(failure, "it broke")
         return self.do(Fail(*self._signed(by), told), now, draw)
 
-    def release(self, now: Millis, *, delay: int = 0, **by: Any) -> Outcome:
+    def release(self, now: Millis, *, delay: int = 0, **by: Any) -> TaskChange:
         return self.do(Release(*self._signed(by), delay=delay), now)
 
-    def cancel(self, now: Millis, *, id_: str = "cancel") -> Outcome:
+    def cancel(self, now: Millis, *, id_: str = "cancel") -> TaskChange:
         return self._decide(Cancel(CommandId(id_), self.case.task.id), now)
 
-    def do(self, command: Command, now: Millis, draw: float = 0.0) -> Outcome:
+    def do(self, command: Command, now: Millis, draw: float = 0.0) -> TaskChange:
         return self._decide(command, now, draw)
 
-    def answer(self, option: str, now: Millis, *, id_: str = "answer", **how: Any) -> Outcome:
+    def answer(self, option: str, now: Millis, *, id_: str = "answer", **how: Any) -> TaskChange:
         """Answer the only open question."""
         return self._decide(Answer(CommandId(id_), self.question.id, option, **how), now)
 
@@ -125,10 +124,10 @@ class Life:
         agent = by["agent"] if lease is None else by.get("agent", lease.agent)
         return id_, self.case.task.id, Token(token), AgentId(agent)
 
-    def _decide(self, command: Command, now: Millis, draw: float = 0.0) -> Outcome:
+    def _decide(self, command: Command, now: Millis, draw: float = 0.0) -> TaskChange:
         """What the engine does: the rows in, the decision out, entered. Of this task; others that are made are not."""
         id_ = self.case.task.id
-        situation = Situation(
+        situation = RowSnapshot(
             now,
             cases={id_: self.case},
             runs={} if self.run is None else {self.run.id: self.run},
@@ -140,7 +139,9 @@ class Life:
         )
         decision = decide(situation, command, draw)
         self.questions.update({question.id: question for question in decision.closed})
-        (out,) = [out for out in decision.outcomes if out.case.task.id == id_] or [Outcome(self.case, decision.answer)]
+        (out,) = [out for out in decision.outcomes if out.case.task.id == id_] or [
+            TaskChange(self.case, decision.answer)
+        ]
         self._enter(out)
         for agent, record in decision.agents:
             self.agents.pop(agent, None)
@@ -148,7 +149,7 @@ class Life:
                 self.agents[agent] = record
         return out
 
-    def _enter(self, out: Outcome) -> None:
+    def _enter(self, out: TaskChange) -> None:
         self.case = replace(out.case, agent=None, past=None)
         self.events += out.events
         self.error = out.error
@@ -170,7 +171,7 @@ class Life:
         return state(self.case)
 
     @property
-    def lease(self) -> Lease:
+    def lease(self) -> LeaseRow:
         assert self.case.lease is not None
         return self.case.lease
 
@@ -179,7 +180,7 @@ class Life:
         return None if self.case.lease is None else self.case.lease.agent
 
     @property
-    def record(self) -> Record:
+    def record(self) -> TaskHistory:
         return self.case.task.record
 
     @property

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.carried import HEADER, META, BootId, read_instant, read_remaining, write_instant, write_remaining
 from allswell.domain.duration import LONGEST
+from allswell.domain.scopes import HEADER, META, BootId, read_instant, read_remaining, write_instant, write_remaining
 from allswell.errors import Refused
 from tests.properties.budget import DETERMINISTIC
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allswell.domain.meant import alike, nearest
+from allswell.domain.values import alike, nearest
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allswell.domain.spending import NAMES_KEPT, OTHERS, Book, Spending, TimeoutReport, book
+from allswell.domain.scopes import NAMES_KEPT, OTHERS, Book, Spending, TimeoutReport, book
 
 
 def test_the_same_is_booked_together_with_what_is_inside() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allswell.domain.store_url import hide
+from allswell.domain.values import hide
 
 SECRET = "hunter2"
 ODD = [

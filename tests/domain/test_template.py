@@ -2,8 +2,8 @@
 
 import pytest
 
-from allswell.domain.hook_spec import HookSpec, wrong_with_hook
-from allswell.domain.template import filled, wrong_with_template
+from allswell.domain.notify.spec import HookSpec, wrong_with_hook
+from allswell.domain.values import filled, wrong_with_template
 from allswell.errors import Refused
 
 BODY = {"data": {"service": "web", "count": 3, "live": True, "hosts": ["a", {"name": "b"}], "odd": "{data.count}"}}

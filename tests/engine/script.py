@@ -14,9 +14,13 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
-from allswell.domain.claim import Granted
-from allswell.domain.command import (
+from allswell.domain.agents.cost import Expense
+from allswell.domain.ids import AgentId, CommandId, Millis, RunId, TaskId, Token
+from allswell.domain.lease.claim import Granted
+from allswell.domain.lease.cost import EndCostly, Spend
+from allswell.domain.lease.late import afterwards
+from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
+from allswell.domain.rules.command import (
     Admit,
     Answer,
     Ask,
@@ -38,19 +42,15 @@ from allswell.domain.command import (
     Report,
     Submit,
     TakeUp,
+    Unpark,
 )
-from allswell.domain.dismissal import DismissQuestion, DismissTask
-from allswell.domain.expense import Expense
-from allswell.domain.journal import Position
-from allswell.domain.late import afterwards
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
-from allswell.domain.paying import EndCostly, Spend
-from allswell.domain.policy import Policy
-from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
-from allswell.domain.resubmission import Renewal, Resubmit
-from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
-from allswell.domain.task import Attempt
+from allswell.domain.rules.event import Position
+from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit
+from allswell.domain.service.retry import ErrorClass, Failure, RetryPolicy
+from allswell.domain.task.answer import DismissQuestion, DismissTask
+from allswell.domain.task.model import Attempt, TaskFilter
+from allswell.domain.task.policy import Policy
+from allswell.domain.task.resubmit import Resubmit, ResubmittedTask
 from allswell.engine.engine import Engine
 from allswell.errors import AllswellError
 
@@ -281,10 +281,12 @@ class Author:
         kind = draw.random()
         if kind < 0.2 and self._timed:  # how long counts from when it is said
             return Park(id_, name, draw.choice([90_000_000, -1]))
+        if kind < 0.25:
+            return Unpark(id_, name, draw.choice(["grace"] * 9 + ["a\0b"]))
         if kind < 0.5:
             return Admit(id_, name, policy)
         permit = Permit(name, draw.choice([0, 0, 0, 1, 2, 3]), draw.random() < 0.3)
-        return Report(id_, permit, draw.choice([*Outcome, Outcome.FAILED, Outcome.FAILED]), policy)
+        return Report(id_, permit, draw.choice([*CallOutcome, CallOutcome.FAILED, CallOutcome.FAILED]), policy)
 
     def _retry(self, id_: CommandId) -> Resubmit:
         """One that was submitted, perhaps with one that needs it."""
@@ -293,7 +295,7 @@ class Author:
         with_it = [new for new in self._submitted.values() if first.id in new.needs and draw.random() < 0.7]
         together = {new.id: TaskId(f"t_{id_}.r{number}") for number, new in enumerate((first, *with_it))}
         made = [
-            Renewal(
+            ResubmittedTask(
                 new.id,
                 together[new.id],
                 tuple((need, together[need]) if need in together else (need,) for need in new.needs),

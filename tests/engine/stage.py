@@ -13,15 +13,13 @@ from typing import TypeVar
 import msgspec
 
 from allswell import Watch, make_watch
-from allswell.domain.event import KINDS, Event
-from allswell.domain.journal import Position
-from allswell.domain.policy import Policy
-from allswell.engine.pace import DEFAULT, Pace
+from allswell.domain.rules.event import KINDS, Event, Position
+from allswell.domain.task.policy import Policy
+from allswell.engine.timings import DEFAULT_PACE, Timings
 from allswell.errors import Unavailable
 from allswell.store.memory import AnswerLost, Faults, MemoryStore
-from allswell.store.port import Changes
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import run, running_loop
+from allswell.store.port import RowChanges
+from allswell.testing.loop import VirtualClock, run, running_loop
 
 T = TypeVar("T")
 MINUTE = 60
@@ -31,12 +29,12 @@ Scene = Callable[["Stage"], Coroutine[object, object, T]]
 class Stage:
     """What a scene can touch."""
 
-    def __init__(self, *, faults: Faults | None, pace: Pace, policies: Mapping[str, Policy] | None) -> None:
+    def __init__(self, *, faults: Faults | None, pace: Timings, policies: Mapping[str, Policy] | None) -> None:
         self.clock = VirtualClock()
         self.store = MemoryStore(clock=self.clock, faults=faults, turn=running_loop().turn)
         self.store.on_commit = self._committed
         self.pace = pace
-        self.commits: list[list[Changes]] = []
+        self.commits: list[list[RowChanges]] = []
         self.wrong: list[str] = []
         self.watch = self.another(policies=policies, store=self.store)
 
@@ -52,7 +50,7 @@ class Stage:
         place = store or self.store.another(faults=faults)
         return make_watch(place, clock=self.clock, chance=random.Random(seed), pace=self.pace, policies=policies)
 
-    def _committed(self, written: list[Changes]) -> None:
+    def _committed(self, written: list[RowChanges]) -> None:
         self.commits.append(written)
         events = [event for changes in written for event in changes.events]
         self.wrong += [told for event in events for told in check_event(event)]
@@ -92,7 +90,7 @@ def play(
     *,
     seed: int | None = 1,
     faults: Faults | None = None,
-    pace: Pace = DEFAULT,
+    pace: Timings = DEFAULT_PACE,
     policies: Mapping[str, Policy] | None = None,
     max_steps: int = 2_000_000,
 ) -> T:

@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from allswell import LeaseLost, Refused, Unavailable
-from allswell.domain.command import Cancel, Command, Complete, NewTask, Release, Submit
-from allswell.domain.late import afterwards
-from allswell.domain.names import AgentId, CommandId, TaskId, Token
-from allswell.engine.batch import Performed
-from allswell.engine.batcher import Batch, Wait
+from allswell.domain.ids import AgentId, CommandId, TaskId, Token
+from allswell.domain.lease.late import afterwards
+from allswell.domain.rules.command import Cancel, Command, Complete, NewTask, Release, Submit
+from allswell.engine.group_commit import Batch, Wait
+from allswell.engine.plan import Performed
 from allswell.errors import Bug
-from allswell.store.port import Changes
-from allswell.testing.inside import engine_of
+from allswell.store.port import RowChanges
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Stage, Weather, play
 
 IN_ORDER = None
@@ -192,12 +192,12 @@ def test_commands_that_come_while_batches_commit_form_the_next() -> None:
         weather.on = slowly
         before = len(stage.commits)
         under_way = []
-        for number in range(stage.store.abreast):
+        for number in range(stage.store.max_parallel):
             under_way.append(asyncio.ensure_future(stage.watch.submit(f"under way {number}")))
             await asyncio.sleep(0.25)
         await asyncio.gather(*under_way, *(stage.watch.submit(f"task {number}") for number in range(50)))
         made = [len(changes.new_tasks) for written in stage.commits[before:] for changes in written]
-        assert [count for count in made if count] == [1] * stage.store.abreast + [50]
+        assert [count for count in made if count] == [1] * stage.store.max_parallel + [50]
 
     play(scene, faults=weather)
 
@@ -293,7 +293,7 @@ def test_nothing_but_rows_that_changed_is_written() -> None:
         stage.commits.clear()
         await lease.checkin()
         ((changes,),) = stage.commits
-        assert changes == Changes(leases=changes.leases, at=changes.at)
+        assert changes == RowChanges(leases=changes.leases, at=changes.at)
         assert [row.task for row in changes.leases] == [task]
         assert replace(changes.leases[0], renewed_at=0, checkin_at=None) == replace(
             lease.granted.lease, renewed_at=0, checkin_at=None

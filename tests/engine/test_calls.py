@@ -8,16 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from allswell import Watch, make_watch
-from allswell.domain.journal import Entry
-from allswell.engine.ear import Ear
-from allswell.engine.pace import Pace
-from allswell.store.call import Call
+from allswell.domain.rules.event import Entry
+from allswell.engine.engine import Ear
+from allswell.engine.timings import Timings
 from allswell.store.memory import MemoryStore
-from allswell.testing.inside import engine_of
+from allswell.store.port import Wakeup
 from allswell.testing.loop import run, running_loop
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Stage, play
 
-SLOW = Pace(claim_poll=600.0, sweep_most=600.0, follow_poll=600.0)
+SLOW = Timings(claim_poll=600.0, sweep_most=600.0, follow_poll=600.0)
 """So slow that only a call can have been the reason."""
 
 
@@ -124,7 +124,7 @@ def test_ten_thousand_calls_cost_one_look() -> None:
             await asyncio.sleep(30)
             looks = counted(other)
             for _ in range(10_000):
-                stage.store.announce(Call(ready=True))
+                stage.store.announce(Wakeup(ready=True))
             await asyncio.sleep(0.004)
             assert looks() == 1
             await stage.watch.submit("a")
@@ -142,7 +142,7 @@ def test_a_flood_that_leads_to_nothing_costs_at_most_as_much_again_as_polling() 
             await asyncio.sleep(30)
             looks = counted(other)
             for _ in range(6_000):
-                stage.store.announce(Call(ready=True))
+                stage.store.announce(Wakeup(ready=True))
                 await asyncio.sleep(0.01)
             assert looks() < 2 * 60 / stage.pace.claim_poll + 20
             await stage.watch.submit("a", role="rare")

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from allswell import Lease, Watch
-from allswell.domain.command import Claim, Park
-from allswell.domain.names import AgentId, CommandId, TaskId
-from allswell.domain.service import REOPENING
+from allswell.domain.ids import AgentId, CommandId, TaskId
+from allswell.domain.rules.command import Claim, Park
+from allswell.domain.service.service import REOPENING
 from allswell.errors import Refused
-from allswell.testing.inside import engine_of
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Stage, Weather, play
 
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from allswell import Watch
-from allswell.domain.command import CheckIn, Complete
-from allswell.domain.names import CommandId
+from allswell.domain.ids import CommandId
+from allswell.domain.lease.model import stop_reserve
+from allswell.domain.rules.command import CheckIn, Complete
 from allswell.engine.engine import Engine
-from allswell.engine.handle import Lease
 from allswell.engine.ids import Ids
+from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Store
 from allswell.store.sqlite import SqliteStore
-from allswell.testing.clock import VirtualClock
-from allswell.testing.inside import engine_of
-from allswell.testing.loop import run
+from allswell.testing.loop import VirtualClock, run
+from allswell.testing.sim.process import engine_of
 from allswell.timing.clock import Clock, SystemClock, this_machine
 from tests.engine.stage import Stage, play
 
@@ -70,6 +70,37 @@ def test_a_holder_that_speaks_before_the_sweeper_has_looked_is_heard(word: str) 
         stage.clock.suspend(HOUR)
         await WORDS[word](lease)
         assert len(await stage.told("clock_jumped")) == 1
+
+    play(scene)
+
+
+@pytest.mark.row("O10")
+def test_a_machine_that_slept_does_not_trust_its_leases_before_it_has_asked() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit("work", timeout="2h")
+        lease = await stage.watch.claim(agent="bob", lease="60s")
+        assert lease is not None
+        assert lease.remaining == 60_000
+        stage.clock.suspend(HOUR)
+        assert (lease.remaining, lease.until_stop) == (0, 0)
+        assert await lease.renew_in_time()  # our own store gives one more window
+        assert lease.remaining > 59_000
+
+    play(scene)
+
+
+@pytest.mark.row("O10")
+def test_a_holder_stops_in_time_and_renews_sooner_for_it() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit("work", timeout="2h")
+        lease = await stage.watch.claim(agent="bob", lease="30s")
+        assert lease is not None
+        now = asyncio.get_running_loop().time()
+        assert lease.renew_at == now + 10
+        lease.reserve = stop_reserve(30_000, 10_000)
+        assert lease.reserve == 12_000
+        assert (lease.until_stop, lease.renew_at) == (18_000, now + 6)
+        assert stop_reserve(30_000, 60_000) == 12_000, "a grace as long as the lease would stop it at once"
 
     play(scene)
 

@@ -12,20 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from allswell import Watch
-from allswell.domain.command import CheckIn
-from allswell.domain.names import TaskId
-from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.ids import TaskId
+from allswell.domain.rules.command import CheckIn
+from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.engine import Engine
-from allswell.engine.handle import Lease
 from allswell.engine.ids import Ids
+from allswell.engine.lease import Lease
 from allswell.engine.sweeper import Sweeper
+from allswell.store.clock import SETTLING
 from allswell.store.memory import MemoryStore
-from allswell.store.own_clock import SETTLING
 from allswell.store.port import Store
 from allswell.store.sqlite import SqliteStore
-from allswell.testing.clock import VirtualClock
-from allswell.testing.inside import engine_of
-from allswell.testing.loop import run
+from allswell.testing.loop import VirtualClock, run
+from allswell.testing.sim.process import engine_of
 from allswell.timing.clock import Clock, SystemClock
 from tests.engine.stage import Stage, play
 from tests.properties.budget import DETERMINISTIC

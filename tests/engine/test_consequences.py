@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from allswell import Refused, Watch
-from allswell.domain.listing import TaskFilter
+from allswell.domain.task.model import TaskFilter
 from tests.engine.stage import Stage, play
 
 MANY = 2_000

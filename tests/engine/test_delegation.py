@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from allswell import Lease, LeaseLost, Policy, Refused, TaskId
-from allswell.domain.question import Act, Option
-from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.question import AnswerAction, Option
+from allswell.domain.service.retry import ErrorClass, Failure
 from tests.engine.stage import MINUTE, Stage, play
 
 
@@ -162,7 +162,7 @@ def test_the_parts_of_a_request_that_was_split_are_tasks_like_any_other() -> Non
         ann = await asking(stage, timeout="1h")
         request = await ann.delegate("expert", "too large")
         eve = await expert(stage)
-        split = Option("split", "Split it", Act.SPLIT)
+        split = Option("split", "Split it", AnswerAction.SPLIT)
         question = await eve.ask("this is too much for one", [split])
         await stage.watch.answer(question, "split", subtasks=[{"name": "a part", "role": "expert"}])
         assert (await stands(stage, request))[0] == "split"

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.dismissal import Holding, holding, is_dismissed
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.ids import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import OPEN, Record, Spec, Task, Wait
-from allswell.engine.explaining.overview import look
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.task.answer import Holding, holding, is_dismissed
+from allswell.domain.task.model import OPEN, Spec, Task, TaskFilter, TaskHistory, WaitState
+from allswell.engine.status.verdict import look
 from allswell.errors import Refused
 from tests.engine.stage import Stage, play
 from tests.properties.budget import DETERMINISTIC
@@ -77,10 +76,10 @@ def asked(number: int, *, dismissed: bool) -> Question:
     return Question(QuestionId(f"q_{number}.1"), None, None, "agent", "?", (), Millis(0), "ada", dismissed_at=at)
 
 
-def waits(number: int, targets: list[str]) -> tuple[Task, tuple[Wait, ...]]:
+def waits(number: int, targets: list[str]) -> tuple[Task, tuple[WaitState, ...]]:
     id_ = TaskId(f"t_{number}")
-    task = Task(id_, "x", None, "", 1, 0, OPEN, Millis(0), None, Spec(), Record(), 0)
-    return task, tuple(Wait(id_, "question" if one[0] == "q" else "need", TaskId(one)) for one in targets)
+    task = Task(id_, "x", None, "", 1, 0, OPEN, Millis(0), None, Spec(), TaskHistory(), 0)
+    return task, tuple(WaitState(id_, "question" if one[0] == "q" else "need", TaskId(one)) for one in targets)
 
 
 GRAPHS = st.lists(

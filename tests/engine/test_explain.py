@@ -13,23 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allswell import ErrorClass, Failure, Policy, Watch, make_watch
-from allswell.domain.command import Park
-from allswell.domain.listing import TaskRow
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
-from allswell.domain.presence import PREFIX, Post, Presence
+from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.question import REPLY, Question
-from allswell.domain.task import OPEN, Attempt, Record, Spec, Task, Wait
-from allswell.engine.explaining.chain import explain
-from allswell.engine.explaining.facts import LOOK_MOST, Facts, targets
-from allswell.engine.explaining.overview import look
-from allswell.engine.explaining.past import spent
-from allswell.engine.explaining.shapes import Explanation
-from allswell.engine.explaining.why import why
+from allswell.domain.rules.command import Park
+from allswell.domain.task.model import OPEN, Attempt, Spec, Task, TaskHistory, TaskRow, WaitState
+from allswell.engine.status.explanation import Explanation
+from allswell.engine.status.services import LOOK_MOST, Facts, targets
+from allswell.engine.status.timeline import spent
+from allswell.engine.status.verdict import look
+from allswell.engine.status.why import explain, why
 from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
-from allswell.testing.clock import VirtualClock
-from allswell.testing.inside import engine_of
-from allswell.testing.loop import run
+from allswell.testing.loop import VirtualClock, run
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Scene, Stage, play
 from tests.properties.budget import DETERMINISTIC
 
@@ -91,7 +88,9 @@ def test_silence_is_told_as_it_grows_into_a_stall() -> None:
         assert "bob has been stalled for" in said(told)
         assert told.next[0].what.startswith("the task is taken back from bob")
         seen = await look(stage.store)
-        assert [need.kind for need in seen.needs] == ["stalled"]
+        assert [(one.kind, one.level) for one in seen.concerns] == [("stalled", "waiting")], (
+            "it is taken back by itself"
+        )
 
     play(scene)
 
@@ -101,11 +100,13 @@ def test_silence_is_told_as_it_grows_into_a_stall() -> None:
     [
         ({"lease": "20s"}, "(it was to be renewed every 20s), but it is still with bob"),
         ({}, "(its limit of 15m was reached), but it is still with bob"),
+        ({"run": "4m"}, "(the deadline of its run has passed), but it is still with bob"),
     ],
 )
 def test_what_is_overdue_says_that_nobody_sweeps(how: dict[str, str], sentence: str) -> None:
     async def scene(stage: Stage) -> None:
-        task = await stage.watch.submit("a")
+        run = await stage.watch.open_run("r", timeout=how["run"]) if "run" in how else None
+        task = await stage.watch.submit("a", run=run)
         async with make_watch(stage.store.another(), clock=stage.clock, sweeping=False) as dying:
             assert await dying.claim(agent="bob", lease=how.get("lease")) is not None
         await asyncio.sleep(1_000)
@@ -175,14 +176,14 @@ def test_a_used_up_account_of_those_who_could_take_it_is_named() -> None:
         task = await watch.submit("a", role="writer")
         await watch._engine.do(Park(watch._ids.command(), "acme", 3_600_000))
         now = (await watch._engine.store.view_agenda()).now
-        writer = Post("ada", "ada.1", "command", "writer", waits="acme is parked", account="acme")
-        others = (Post("bob", "bob", "command", "critic"), Post("eve", "eve", "remote", None))
+        writer = AgentSlot("ada", "ada.1", "command", "writer", waits="acme is parked", account="acme")
+        others = (AgentSlot("bob", "bob", "command", "critic"), AgentSlot("eve", "eve", "remote", None))
         kept = Presence("main", "m", "here", 1, "boot", "", 0, now, now, 10_000_000, posts=(writer, *others))
 
-        async def say(*posts: Post) -> None:
+        async def say(*posts: AgentSlot) -> None:
             said = msgspec.json.encode(msgspec.structs.replace(kept, posts=(*posts, *others))).decode()
-            before = (await watch._engine.store.view_kept(PREFIX)).get(PREFIX + "main")
-            assert await watch._engine.store.swap(PREFIX + "main", before, said)
+            before = (await watch._engine.store.view_kept(PRESENCE_PREFIX)).get(PRESENCE_PREFIX + "main")
+            assert await watch._engine.store.swap(PRESENCE_PREFIX + "main", before, said)
 
         await say(writer)
         told = await asked(watch, task)
@@ -274,8 +275,8 @@ def _task(number: int, needs: Sequence[int], state: str = OPEN) -> TaskRow:
     id_ = TaskId(f"t_{number}")
     wanted = tuple(TaskId(f"t_{need}") for need in needs)
     ended = None if state == OPEN else _NOW
-    task = Task(id_, f"n{number}", None, "", 1, 0, state, Millis(0), ended, Spec(needs=wanted), Record(), 0)
-    waits = tuple(Wait(id_, "need", need) for need in wanted) if state == OPEN else ()
+    task = Task(id_, f"n{number}", None, "", 1, 0, state, Millis(0), ended, Spec(needs=wanted), TaskHistory(), 0)
+    waits = tuple(WaitState(id_, "need", need) for need in wanted) if state == OPEN else ()
     return TaskRow(task, None, not waits and state == OPEN, None, waits)
 
 
@@ -345,3 +346,13 @@ def test_every_millisecond_of_a_life_is_in_one_span(
     assert sum(span.end - span.start for span in spans) == end - created
     assert all(one.end == two.start for one, two in pairwise(spans))
     assert [span.token for span in spans if span.kind == "held"] == [one.token for one in facts.attempts]
+
+
+def test_what_somebody_said_with_a_full_stop_has_one() -> None:
+    async def scene(stage: Stage) -> None:
+        task = await stage.watch.submit("a")
+        await stage.watch.cancel(task, "Nobody needs it any more.")
+        assert "more.." not in said(await asked(stage.watch, task))
+        assert "it any more." in said(await asked(stage.watch, task))
+
+    play(scene)

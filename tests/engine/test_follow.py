@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from allswell import Position
-from allswell.domain.journal import Entry
+from allswell.domain.rules.event import Entry
 from tests.engine.stage import Stage, play
 
 

@@ -9,8 +9,8 @@ import pytest
 import allswell
 from allswell import Watch
 from allswell.app import store_for
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.engine.handle import Lease
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.engine.lease import Lease
 from tests.engine.stage import Stage, play
 
 

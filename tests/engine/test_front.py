@@ -2,10 +2,11 @@
 
 import asyncio
 
-from allswell.engine.explaining import front as screen
-from allswell.engine.explaining.front import Front, front
-from allswell.engine.explaining.overview import look
-from allswell.engine.explaining.why import why
+from allswell import Policy
+from allswell.engine.status import overview as screen
+from allswell.engine.status.overview import Front, front
+from allswell.engine.status.verdict import look
+from allswell.engine.status.why import why
 from tests.engine.stage import MINUTE, Stage, play
 
 
@@ -16,7 +17,7 @@ async def seen(stage: Stage) -> Front:
 def test_an_empty_watch_is_well_and_has_nothing_ahead() -> None:
     async def scene(stage: Stage) -> None:
         told = await seen(stage)
-        assert told.overview.well
+        assert told.verdict.well
         assert (told.questions, told.troubles, told.hands, told.runs, told.ahead) == ((), (), (), (), ())
 
     play(scene)
@@ -30,7 +31,7 @@ def test_the_verdict_is_that_of_allswell_alone_and_questions_have_their_context(
         assert lease is not None
         question = await lease.ask("which table?")
         told = await seen(stage)
-        assert told.overview == await look(stage.watch.views)
+        assert told.verdict == await look(stage.watch.views)
         (asked,) = told.questions
         assert (asked.question.id, asked.waiting) == (question, 1)
         assert asked.task is not None
@@ -62,9 +63,9 @@ def test_a_parked_service_says_when_it_wakes_and_who_waits() -> None:
         (trouble,) = told.troubles
         assert (trouble.kind, trouble.id) == ("parked", "anthropic")
         assert trouble.ends is not None
-        assert trouble.ends.at == told.overview.now + 30 * MINUTE * 1_000
+        assert trouble.ends.at == told.verdict.now + 30 * MINUTE * 1_000
         assert "1 task waits" in trouble.evidence[0]
-        assert told.overview.well, "what ends by itself needs nobody"
+        assert told.verdict.well, "what ends by itself needs nobody"
         assert [one.at for one in told.ahead if one.task is None] == [trouble.ends.at]
 
     play(scene)
@@ -147,5 +148,19 @@ def test_agents_come_in_pages_those_in_trouble_first() -> None:
         assert all(hand.lease is not None for hand in first.hands)
         names = {hand.member.agent for hand in (*first.hands, *second.hands)}
         assert len(names) == most
+
+    play(scene)
+
+
+def test_a_question_that_quotes_an_output_is_told_without_half_of_it() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit("p", policy=Policy(verify=("x",), verify_attempts=1))
+        lease = await stage.watch.claim(agent="ada")
+        assert lease is not None
+        said = '{"level": "error", "events": [' + ", ".join(f'"event {number}"' for number in range(60)) + "]}"
+        await lease.verified(passed=False, why="exit code 1", said=said)
+        (asked,) = (await look(stage.watch.views)).needs
+        assert "How should we proceed?" in asked.what
+        assert "printed" not in asked.what
 
     play(scene)

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from allswell import LeaseLost, Option, Policy, Refused, Watch
-from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, Keep, Recover, Release
-from allswell.domain.names import AgentId, CommandId, TaskId, Token
-from allswell.domain.question import Act
-from allswell.domain.retry import Failure
+from allswell.domain.ids import AgentId, CommandId, TaskId, Token
+from allswell.domain.question import AnswerAction
+from allswell.domain.rules.command import Ask, CheckIn, Complete, EndIdle, Fail, Keep, Recover, Release
+from allswell.domain.service.retry import Failure
 from tests.engine.stage import Stage, play
 
 Call = Callable[[Watch], Awaitable[object]]
@@ -64,7 +64,7 @@ BAD_SUBMISSIONS: dict[str, tuple[Call, str, str]] = {
     "policy of wrong types": (
         lambda w: w.submit("a", policy=Policy(timeout="5m")),  # type: ignore[arg-type]
         "bad_field",
-        "Expected `int`",
+        "Expected `int | null`",
     ),
     "retries in words": (lambda w: w.submit_many([{"name": "a", "retries": "two"}]), "bad_field", "Expected `int`"),
     "role that is a list": (lambda w: w.submit_many([{"name": "a", "role": ["x"]}]), "bad_field", "Expected `str`"),
@@ -217,7 +217,7 @@ def test_a_holder_s_bad_input_is_refused_and_its_lease_goes_on() -> None:
         lease = await stage.watch.claim(agent="bob")
         assert lease is not None
         before = stage.contents()
-        same = (Option("a", "A", Act.RETRY), Option("a", "B", Act.SKIP))
+        same = (Option("a", "A", AnswerAction.RETRY), Option("a", "B", AnswerAction.SKIP))
         for call, code in (
             (lambda: lease.complete(BIG), "too_large"),
             (lambda: lease.complete({object()}), "not_json"),
@@ -230,7 +230,7 @@ def test_a_holder_s_bad_input_is_refused_and_its_lease_goes_on() -> None:
             (lambda: lease.fail("bad", retry_after="soon"), "bad_duration"),
             (
                 lambda: lease.fail("bad", error_class="rate_limit", retry_after="10m", services=["a\0"]),
-                "unknown_service",
+                "bad_name",
             ),
             (lambda: lease.release("x" * 20_000), "too_large"),
             (lambda: lease.release(delay="-1s"), "bad_duration"),

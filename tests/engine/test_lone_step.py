@@ -7,7 +7,7 @@ import pytest
 
 import allswell
 from allswell.errors import Unavailable
-from allswell.store.shortcut import Decide
+from allswell.store.port import Decide
 from allswell.store.sqlite import SqliteStore
 
 WENT = {"short way": True, "it declined": False, "its answer was lost": True, "it broke": False}

@@ -5,19 +5,19 @@ import asyncio
 import pytest
 
 from allswell import Lease, Watch
-from allswell.domain.charging import entered
-from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId
-from allswell.domain.policy import Policy
-from allswell.domain.standing import DAY, Standing, is_degraded, score, standings
-from allswell.engine.explaining.crew import look
-from allswell.engine.pace import Pace
+from allswell.domain.ids import AgentId
+from allswell.domain.lease.model import Agent
+from allswell.domain.mesh.health import DAY, AgentStanding, entered, is_degraded, score, standings
+from allswell.domain.task.policy import Policy
+from allswell.engine.status.agents import look
+from allswell.engine.status.journal import read_ledger
+from allswell.engine.timings import Timings
 from tests.engine.stage import MINUTE, Stage, Weather, play
 
 HOUR = 60 * MINUTE
 UNASKED = {"": Policy(timeout=7 * DAY, checkpoint_interval=7 * DAY)}
 """Nobody is asked for check-ins in these scenes."""
-CALM = Pace(sweep_most=1_800.0, follow_poll=300.0, retry_most=600.0)
+CALM = Timings(sweep_most=1_800.0, follow_poll=300.0, retry_most=600.0)
 """Days pass in them; what falls due is known, and done in time all the same."""
 
 
@@ -35,8 +35,8 @@ async def let_expire(stage: Stage, to: str, times: int = 4) -> None:
     assert (await lease.request(to, "status_check", "there?", retries=times - 1)).blocked
 
 
-async def standing(stage: Stage, agent: str) -> Standing:
-    return standings(await stage.store.view_agents()).get(agent, Standing())
+async def standing(stage: Stage, agent: str) -> AgentStanding:
+    return standings(await stage.store.view_agents()).get(agent, AgentStanding())
 
 
 async def degraded(stage: Stage) -> list[str]:
@@ -71,7 +71,7 @@ def test_who_asks_impatiently_degrades_nobody() -> None:
         expired = await stage.told("request_expired")
         assert len(expired) == 10
         assert {event.data["against"] for event in expired} == {"oracle"}
-        assert await standing(stage, "oracle") == Standing()
+        assert await standing(stage, "oracle") == AgentStanding()
         assert await degraded(stage) == []
 
     play(scene, policies=UNASKED, pace=CALM)
@@ -115,6 +115,59 @@ def test_the_only_one_that_can_serve_is_used_degraded_or_not() -> None:
         taken = await stage.watch.claim(agent="ann", roles=["reviewer"])
         assert taken is not None
         assert taken.name == "look at this"
+
+    play(scene, policies=UNASKED, pace=CALM)
+
+
+@pytest.mark.row("M7")
+def test_who_was_passed_over_may_take_the_next_delivery() -> None:
+    """The other one is gone, or does not answer: nobody is kept from it any more."""
+
+    async def scene(stage: Stage) -> None:
+        await degrade(stage, "ann")
+        bob = await holding(stage.watch, "bob", role="reviewer")
+        await ask_reviewers(stage)
+        await bob.complete()
+        assert await stage.watch.claim(agent="ann", roles=["reviewer"]) is None
+        await asyncio.sleep(301)
+        taken = await stage.watch.claim(agent="ann", roles=["reviewer"])
+        assert taken is not None
+        assert taken.name == "look at this"
+        assert await stage.watch.claim(agent="sandman", roles=["reviewer"]) is None, "who asks is still kept from it"
+
+    play(scene, policies=UNASKED, pace=CALM)
+
+
+@pytest.mark.row("M7")
+def test_who_was_passed_over_may_answer_late_where_there_was_one_delivery() -> None:
+    async def scene(stage: Stage) -> None:
+        await degrade(stage, "ann")
+        await holding(stage.watch, "bob", role="reviewer")
+        lease = await holding(stage.watch)
+        ended = await lease.request("role:reviewer", "handoff", "look at this", retries=0)
+        assert ended.blocked
+        taken = await stage.watch.claim(agent="ann", roles=["reviewer"])
+        assert taken is not None
+        assert taken.task == ended.request_id
+
+    play(scene, policies=UNASKED, pace=CALM)
+
+
+@pytest.mark.row("M8")
+def test_an_answer_to_a_task_that_is_over_has_unblocked_nothing() -> None:
+    async def scene(stage: Stage) -> None:
+        leases = [await holding(stage.watch), await holding(stage.watch)]
+        ends = [await lease.request("oracle", "status_check", "there?", retries=0) for lease in leases]
+        await stage.watch.cancel(leases[0].task)
+        await asyncio.sleep(1)
+        for end in ends:
+            await stage.watch.respond(end.request_id, "late", agent="oracle")
+        assert len((await standing(stage, "oracle")).unblocked) == 1
+        ledger = await read_ledger(stage.watch.views, "oracle", 0)
+        assert ledger.total("for") == 1
+        assert [line.why for line in ledger.lines if line.what == "answered sandman late"] == [
+            "the task did not wait for it any more"
+        ]
 
     play(scene, policies=UNASKED, pace=CALM)
 
@@ -166,7 +219,7 @@ def test_a_late_answer_speaks_for_whoever_gave_it(by: str) -> None:
         assert resolved.data["by"] == "oracle"
         oracle = await standing(stage, "oracle")
         assert (len(oracle.expired), len(oracle.unblocked)) == (1, 1)
-        assert await standing(stage, "sandman") == Standing(), "who asked is neither charged nor credited"
+        assert await standing(stage, "sandman") == AgentStanding(), "who asked is neither charged nor credited"
 
     play(scene, policies=UNASKED, pace=CALM)
 

@@ -15,15 +15,14 @@ import psycopg
 import pytest
 
 from allswell import Lease, Refused, Watch, make_watch
-from allswell.domain.comms import Comm
-from allswell.domain.event import Event
-from allswell.domain.policy import Policy
-from allswell.domain.request import KINDS
-from allswell.domain.standing import DAY
-from allswell.engine.explaining.account import read_ledger
-from allswell.engine.explaining.communication import comm_of
-from allswell.engine.explaining.crew import look
-from allswell.engine.pace import Pace
+from allswell.domain.mesh.comms import Comm
+from allswell.domain.mesh.health import DAY
+from allswell.domain.mesh.request import KINDS
+from allswell.domain.rules.event import Event
+from allswell.domain.task.policy import Policy
+from allswell.engine.status.agents import look
+from allswell.engine.status.journal import comm_of, read_ledger
+from allswell.engine.timings import Timings
 from allswell.store.port import Store
 from allswell.store.postgres import PostgresStore
 from allswell.store.sqlite import SqliteStore
@@ -31,7 +30,7 @@ from allswell.timing.clock import Clock, SystemClock
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
-QUICK = Pace(sweep_most=0.02, follow_poll=0.02, claim_poll=0.02)
+QUICK = Timings(sweep_most=0.02, follow_poll=0.02, claim_poll=0.02)
 UNASKED = {"": Policy(timeout=7 * DAY, checkpoint_interval=7 * DAY)}
 """Nobody is asked for check-ins in these scenes."""
 MOVED_CLOCK = """
@@ -186,6 +185,7 @@ def test_the_protocol_s_first_example_with_its_own_figures(play: Play) -> None:
         again = await mesh.there.claim(agent="sandman", wait="5s")
         assert again is not None
         assert again.task == lease.task
+        assert [(one.request, one.by, one.text) for one in again.answers] == [(ended.request_id, "oracle", '"here"')]
         comms = [(one.status, one.timeout_min, one.retries) for one in await mesh.comms() if "mesh" not in one.event]
         assert comms == [
             *(("Sent", None, 0), ("Timeout", 5.0, 0), ("Sent", None, 1), ("Timeout", 5.0, 1), ("Sent", None, 2)),
@@ -284,6 +284,12 @@ def test_a_degraded_agent_is_passed_over_until_its_expiries_age_out(play: Play) 
         of_eve, of_ann = [await read_ledger(mesh.there.views, name, 0) for name in ("eve", "ann")]
         assert (of_eve.total("against"), of_ann.total("against")) == (0, 4)
         assert (of_ann.cut, (await read_ledger(mesh.there.views, "ann", 0, 1)).cut) == (None, 1)
+        more = await work.send_request("role:reviewer", "handoff", "bob does not look at this")
+        assert await mesh.there.claim(agent="ann", roles=["reviewer"]) is None
+        await mesh.pass_time(5 * MINUTE + 1)
+        late = await mesh.there.claim(agent="ann", roles=["reviewer"])
+        assert late is not None, "who was passed over may take the next delivery"
+        assert late.task == more
         await mesh.pass_time(DAY)
         assert await degraded() == []
 

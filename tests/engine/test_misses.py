@@ -6,14 +6,13 @@ import random
 import pytest
 
 from allswell import Policy, make_watch
-from allswell.domain.names import AgentId
-from allswell.engine import sweep
-from allswell.engine.batcher import commit
+from allswell.domain.ids import AgentId
+from allswell.engine import sweeper
+from allswell.engine.group_commit import commit
+from allswell.store.clock import Due
 from allswell.store.memory import MemoryStore
-from allswell.store.own_clock import Due
 from allswell.store.port import Store
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import run
+from allswell.testing.loop import VirtualClock, run
 
 BOB = AgentId("bob")
 ASKED_EVERY_MINUTE = Policy(checkpoint_interval=60_000, checkpoint_timeout=1_000, stall_threshold=100)
@@ -25,7 +24,7 @@ def test_no_first_miss_is_lost(seed: int) -> None:
     """Three processes judge one agent's leases at once; those that find no record of it must not all begin at one."""
 
     async def judge(store: Store, task: str) -> None:
-        await commit(store, lambda tx: sweep.tick(tx, [Due(task, BOB)]))
+        await commit(store, lambda tx: sweeper.tick(tx, [Due(task, BOB)]))
 
     async def scene() -> None:
         clock = VirtualClock()

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.command import NewTask
-from allswell.domain.names import TaskId
+from allswell.domain.ids import TaskId
+from allswell.domain.rules.command import NewTask
 from allswell.errors import Refused
-from tests.doors.cli.console import Console
 from tests.engine.stage import Stage, play
+from tests.interfaces.cli.console import Console
 
 
 async def needs_of(watch: allswell.Watch, task: str) -> list[str]:
@@ -84,10 +84,10 @@ def test_both_doors_find_the_same_task_and_say_the_same(tmp_path: Path, monkeypa
 
 
 def test_any_number_of_tasks_from_python_joins_runs_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from allswell.engine import bulk
+    from allswell.engine import submission
 
-    monkeypatch.setattr(bulk, "FEW", 20)
-    monkeypatch.setattr(bulk, "PARCEL", 10)
+    monkeypatch.setattr(submission, "FEW", 20)
+    monkeypatch.setattr(submission, "PARCEL", 10)
 
     async def scene(stage: Stage) -> None:
         watch = stage.watch

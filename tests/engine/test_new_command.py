@@ -7,14 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from allswell.domain.case import Outcome, end_task, event
-from allswell.domain.command import Command
-from allswell.domain.decide import RULES
-from allswell.domain.decision import Decision
-from allswell.domain.names import RunId, TaskId
-from allswell.domain.rule import Names, Rule, Search
-from allswell.domain.situation import Situation
-from allswell.domain.task import State
+from allswell.domain.ids import RunId, TaskId
+from allswell.domain.rules.command import Command
+from allswell.domain.rules.decide import RULES
+from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.task.aggregate import TaskChange, end_task, event
+from allswell.domain.task.model import State
 from allswell.errors import Bug, Refused
 from tests.engine.stage import Stage, play
 
@@ -25,13 +23,13 @@ class SkipRest(Command, frozen=True, gc=False):
     run: RunId
 
 
-def skip_rest(situation: Situation, command: SkipRest) -> Decision:
+def skip_rest(situation: RowSnapshot, command: SkipRest) -> Decision:
     outcomes = []
     for id_ in situation.found[still_open(command)]:
         case = situation.case(TaskId(id_))
         if case.lease is not None:
             raise Refused("held", f"{case.task.name} is held by {case.lease.agent}", where="run")
-        out = Outcome(case)
+        out = TaskChange(case)
         end_task(out, State.SKIPPED, "not needed any more", situation.now)
         out.events.append(event(case.task, "task_skipped", reason="not needed any more"))
         outcomes.append(out)
@@ -45,8 +43,8 @@ def still_open(command: SkipRest) -> Search:
 RULE = Rule(
     SkipRest,
     skip_rest,
-    lambda command: Names(runs_shared=(command.run,), searches=(still_open(command),)),
-    lambda command, found: Names(held=[*map(TaskId, found[still_open(command)])]),
+    lambda command: ReadSet(runs_shared=(command.run,), searches=(still_open(command),)),
+    lambda command, found: ReadSet(held=[*map(TaskId, found[still_open(command)])]),
 )
 
 
@@ -95,6 +93,6 @@ def test_a_refused_command_leaves_nothing_behind() -> None:
             with contextlib.suppress(Refused):
                 await stage.watch.cancel("t_nobody")
         gc.collect()
-        assert sum(isinstance(thing, Situation) for thing in gc.get_objects()) <= 1
+        assert sum(isinstance(thing, RowSnapshot) for thing in gc.get_objects()) <= 1
 
     play(scene)

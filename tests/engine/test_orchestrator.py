@@ -6,16 +6,15 @@ import random
 import pytest
 
 from allswell import LeaseLost, Policy, make_watch
-from allswell.domain.fleet import CompactionSpec, UsageSpec
-from allswell.domain.names import Millis
-from allswell.domain.policy import DELEGATION_TIMEOUT
-from allswell.domain.usage import Act, Level, Thresholds, Usage
-from allswell.engine.explaining.tracking import Tracking, track
-from allswell.runtime.supervisor.gauge import Gauge
+from allswell.domain.agents.fleet import CompactionSpec, UsageSpec
+from allswell.domain.agents.usage import Act, Thresholds, Usage, UsageLevel
+from allswell.domain.ids import Millis
+from allswell.domain.task.policy import DELEGATION_TIMEOUT
+from allswell.engine.status.agents import Tracking, track
+from allswell.runtime.supervisor.usage import UsageMonitor
 from allswell.settings import SETTINGS
 from allswell.store.memory import MemoryStore
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import run
+from allswell.testing.loop import VirtualClock, run
 from tests.engine.stage import MINUTE, Stage, play
 
 LEFT: list[dict[str, float]] = []
@@ -181,7 +180,7 @@ def test_o6_at_ten_percent_it_compacts_pauses_and_goes_on_by_itself() -> None:
             told.append((asyncio.get_running_loop().time(), act))
 
         usage = UsageSpec(function=f"{__name__}:left", every=60_000)
-        gauge = Gauge(usage, CompactionSpec(), Thresholds(), level=Level(), now=now, act=act, tell=print)
+        gauge = UsageMonitor(usage, CompactionSpec(), Thresholds(), level=UsageLevel(), now=now, act=act, tell=print)
         working = asyncio.ensure_future(gauge.work())
         await asyncio.sleep(34 * MINUTE + 58)
         paused = [gauge.level.paused]

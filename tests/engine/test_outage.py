@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from allswell import LeaseLost, Unavailable
-from allswell.domain.names import TaskId
-from allswell.engine.pace import Pace
+from allswell.domain.ids import TaskId
+from allswell.engine.timings import Timings
 from tests.engine.stage import Stage, Weather, play
 
 
@@ -64,7 +64,7 @@ def test_store_patience_is_a_setting_and_holds_for_those_in_the_queue_too() -> N
         assert stage.seconds <= 5
         weather.down = False
 
-    play(scene, faults=weather, pace=Pace(store_patience=2))
+    play(scene, faults=weather, pace=Timings(store_patience=2))
 
 
 @pytest.mark.parametrize("took_place", [True, False])

@@ -7,9 +7,9 @@ import pytest
 
 from allswell import Watch, make_watch
 from allswell.domain.question import Pause
+from allswell.engine.lease import Lease
 from allswell.store.memory import MemoryStore
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import run
+from allswell.testing.loop import VirtualClock, run
 
 
 async def _a_question_in_a_run(watch: Watch) -> str:
@@ -40,6 +40,20 @@ def test_what_does_not_depend_on_the_question_goes_on(pause: Pause, goes_on: lis
             rest = await watch.claim_many(10, agent="bob", wait="1m")
             every = {"asks", "same run", "other run", "no run"}
             assert {lease.name for lease in (*got, *rest)} == every
+
+    run(scene(), seed=1)
+
+
+@pytest.mark.row("O9")
+def test_claims_by_name_that_are_sent_together_are_held_back_too() -> None:
+    async def scene() -> None:
+        clock = VirtualClock()
+        store = MemoryStore(clock=clock)
+        async with make_watch(store, clock=clock, chance=random.Random(1), pause_on_question="run") as watch:
+            await _a_question_in_a_run(watch)
+            ids = {row.task.name: row.task.id for row in await watch.tasks()}
+            got = await watch.claim_each([ids["same run"], ids["other run"]], agent="bob")
+            assert [one.name if isinstance(one, Lease) else one for one in got] == [None, "other run"]
 
     run(scene(), seed=1)
 

@@ -7,17 +7,17 @@ import random
 import pytest
 
 from allswell import Watch
-from allswell.domain.expense import Expense, Spent, SpentBy
-from allswell.domain.key import Key, Right
-from allswell.domain.names import Millis
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.engine import admitted
-from allswell.engine.budgeting import Budgets
-from allswell.engine.gate import Gate
-from allswell.engine.handle import Lease
+from allswell.domain.access.key import Key, Right
+from allswell.domain.agents.cost import Expense, Spent, SpentBy
+from allswell.domain.ids import Millis
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.engine.access import gate as backend
+from allswell.engine.access.gate import Gate
+from allswell.engine.budget import Budgets
 from allswell.engine.ids import Ids
+from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost, Refused, Unavailable
-from allswell.testing.inside import engine_of
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Stage, play
 
 USD = 1_000_000
@@ -171,7 +171,7 @@ def test_who_spends_with_a_key_is_held_to_limits_it_cannot_see(monkeypatch: pyte
         task = await stage.watch.submit("paint", role="painter")
         lease = await taken(gate.watch_for(key), task)
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(admitted, "hold_to_budgets", away)
+            meanwhile.setattr(backend, "hold_to_budgets", away)
             await lease.spend(Expense(2 * USD))
         assert [row.cost for row in await stage.watch.views.view_expenses(task)] == [2 * USD]
         assert await stage.watch.questions() == []

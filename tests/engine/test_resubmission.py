@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from allswell.domain.names import TaskId
-from allswell.domain.policy import Policy
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import Task
+from allswell.domain.ids import TaskId
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.task.model import Task
+from allswell.domain.task.policy import Policy
 from allswell.errors import Refused
 from tests.engine.stage import Stage, Weather, play
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.command import Claim
-from allswell.domain.names import AgentId, CommandId, Millis, Token
-from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.submit import check_name
+from allswell.domain.ids import AgentId, CommandId, Millis, Token
+from allswell.domain.rules.command import Claim
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.task.submit import check_name
 from allswell.engine.sweeper import Sweeper
 from allswell.errors import Refused, Unavailable
 from tests import patience
@@ -133,7 +133,7 @@ def test_the_same_key_said_later_is_the_same_task() -> None:
 def test_what_was_committed_is_said_even_if_the_sweep_after_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from allswell.doors.cli.frame import Frame
+    from allswell.interfaces.cli.context import CliContext
 
     real, calls = Sweeper.sweep, []
 
@@ -144,7 +144,7 @@ def test_what_was_committed_is_said_even_if_the_sweep_after_it_fails(
         return await real(self)
 
     monkeypatch.setattr(Sweeper, "sweep", sweep)
-    frame = Frame(f"sqlite:///{tmp_path / 'x.db'}", json=False)
+    frame = CliContext(f"sqlite:///{tmp_path / 'x.db'}", json=False)
     assert frame.run(lambda watch: watch.submit("kept"), making=True).startswith("t_")
 
 

@@ -6,22 +6,21 @@ import random
 import pytest
 
 import allswell
-from allswell.domain import tick as ticking
-from allswell.domain.case import Case, Outcome
-from allswell.domain.names import Millis
-from allswell.domain.run import Run
+from allswell.domain.ids import Millis
+from allswell.domain.lease import expiry as ticking
+from allswell.domain.run.run import Run
+from allswell.domain.task.aggregate import TaskAggregate, TaskChange
 from allswell.store.memory import MemoryStore
 from allswell.store.views import Agenda
-from allswell.testing.clock import VirtualClock
-from allswell.testing.inside import engine_of
-from allswell.testing.loop import run
+from allswell.testing.loop import VirtualClock, run
+from allswell.testing.sim.process import engine_of
 
 
 def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sick one is reported, tried again later, and handled once it is well."""
     sick = {"name": "sick"}
 
-    def tick(case: Case, now: Millis, run: Run | None) -> Outcome:
+    def tick(case: TaskAggregate, now: Millis, run: Run | None) -> TaskChange:
         if case.task.name == sick["name"]:
             raise ZeroDivisionError("planted")
         return right(case, now, run)

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.event import KINDS, Event
-from allswell.domain.names import Millis, TaskId
-from allswell.domain.task import OPEN, Record, Spec, Task
-from allswell.store.port import Changes, Transaction
+from allswell.domain.ids import Millis, TaskId
+from allswell.domain.rules.event import KINDS, Event
+from allswell.domain.task.model import OPEN, Spec, Task, TaskHistory
+from allswell.store.port import RowChanges, Transaction
 from tests.engine.stage import Stage, check_event, play
 
 
@@ -22,8 +22,8 @@ def test_an_event_that_is_not_as_the_catalogue_says_is_noticed() -> None:
 def test_a_task_that_nothing_will_ever_move_is_noticed() -> None:
     async def scene(stage: Stage) -> None:
         async def forget(tx: Transaction) -> None:
-            task = Task(TaskId("t_a"), "a", None, "", 1, 0, OPEN, Millis(1), None, Spec(), Record(), 0)
-            await tx.write(Changes(new_tasks=[(task, "null")], at=await tx.now()))
+            task = Task(TaskId("t_a"), "a", None, "", 1, 0, OPEN, Millis(1), None, Spec(), TaskHistory(), 0)
+            await tx.write(RowChanges(new_tasks=[(task, "null")], at=await tx.now()))
 
         await stage.store.transact(forget)
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from allswell.domain.policy import Policy
-from allswell.domain.run import Run
-from allswell.engine.explaining.why import why
+from allswell.domain.run.run import Run
+from allswell.domain.task.policy import Policy
+from allswell.engine.status.why import why
 from allswell.errors import LeaseLost
-from allswell.testing.inside import engine_of
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import MINUTE, Stage, play
 
 

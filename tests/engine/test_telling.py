@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.event import KINDS, Event
-from allswell.domain.names import AgentId, TaskId, Token
-from allswell.engine.explaining.telling import SENTENCES, tell
-from allswell.engine.explaining.why import why
-from allswell.engine.explaining.words import ago, clean, length, rough, within
+from allswell.domain.ids import AgentId, TaskId, Token
+from allswell.domain.rules.event import KINDS, Event
+from allswell.engine.status.explanation import ago, clean, length, rough, within
+from allswell.engine.status.journal import SENTENCES, tell
+from allswell.engine.status.why import why
 from tests.engine.stage import Stage, play
 from tests.properties.budget import DETERMINISTIC
 

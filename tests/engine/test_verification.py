@@ -9,8 +9,8 @@ import pytest
 
 import allswell
 from allswell import Watch
-from allswell.domain.audit import AfterAudit
-from allswell.engine.handle import Lease
+from allswell.domain.lease.audit import AfterAudit
+from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost, Refused
 from tests.engine.stage import Stage, play
 from tests.patience import SECONDS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 WALK = Path(__file__).parents[2] / "bench" / "walk.py"
-MODULES, JUMPS = {"SQLite": 29, "memory": 24}, 10
+MODULES, JUMPS = {"SQLite": 30, "memory": 25}, 10
 """Of a warm submit. Twenty modules are the goal, and docs/architecture.md says what holds the rest."""
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from allswell import LeaseLost, Policy, Watch
-from allswell.engine.handle import Lease
+from allswell.engine.lease import Lease
 from tests.engine.stage import MINUTE, Stage, play
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from allswell.testing.provider import Fail, Provider, Reply, rate_limited
-from tests.doors.cli.upkeep import run
+from tests.interfaces.cli.upkeep import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

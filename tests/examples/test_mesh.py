@@ -29,4 +29,5 @@ def test_the_example_reads_like_the_story(tmp_path: Path) -> None:
         "✅ Unblocked: Oracle answered server access. Re-queuing Deploy webhook monitoring.",
         "🎯 Claiming: Deploy webhook monitoring",
     ]
-    assert lines[-1] == "[goes on with Deploy webhook monitoring: access is granted]"
+    # Said by the agent itself; the lines above follow the journal, so its last one may come before or after this.
+    assert "[goes on with Deploy webhook monitoring: access is granted]" in lines[-2:]

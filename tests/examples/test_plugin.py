@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.doors.cli.shell import Shell
+from tests.interfaces.cli.shell import Shell
 from tests.patience import SECONDS
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "claude-code-plugin"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.arithmetic.finding import Finding
-from allswell.flows.arithmetic import findings
+from allswell.domain.check.model import Finding
+from allswell.flows.schema import findings
 from allswell.settings import look
 
 
@@ -187,3 +187,18 @@ def test_no_shape_of_a_flow_leads_to_a_traceback(tmp_path: Path) -> None:
             assert finding.says, text
             assert finding.fix, text
             assert finding.place is not None, text
+
+
+@pytest.mark.row("F3", "F12")
+def test_limits_inside_a_step_that_its_own_limit_keeps_from_being_reached(tmp_path: Path) -> None:
+    flow = "timeouts: {llm_call: 2m, tool: 30s}\nsteps:\n  - {id: a, python: 'm:f', timeout_override: 1m}\n"
+    (late,) = [one for one in check(tmp_path, flow) if one.rule == "never_fires"]
+    assert (late.severity.value, "timeouts.llm_call can never fire" in late.says) == ("warning", True)
+    verified = "steps:\n  - {id: a, run: make, verify: make test, timeout_override: 2m}\n  - {id: b, run: make}\n"
+    assert [one.rule for one in check(tmp_path, verified)] == []
+    (late,) = check(tmp_path, verified, 'verify_timeout = "5m"\n')
+    assert (late.severity.value, late.rule, "verify_timeout can never fire" in late.says) == (
+        "warning",
+        "never_fires",
+        True,
+    )

@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from allswell.errors import Refused
-from allswell.flows import loading
-from allswell.flows.loading import DEEPEST, LARGEST, BadYaml, Mark, load
+from allswell.flows import loader
+from allswell.flows.loader import DEEPEST, LARGEST, BadYaml, Mark, load
 
 PARSERS = {"C": yaml.CSafeLoader, "Python": yaml.SafeLoader}
 
 
 def use(patch: pytest.MonkeyPatch, parser: str) -> None:
-    patch.setattr(loading, "_library", lambda _: PARSERS[parser])
+    patch.setattr(loader, "_library", lambda _: PARSERS[parser])
 
 
 @pytest.fixture(params=sorted(PARSERS), autouse=True)

@@ -9,13 +9,22 @@ import jsonschema
 import pytest
 
 from allswell.errors import Refused
-from allswell.flows.arithmetic import load_flow
-from allswell.flows.loading import load
-from allswell.flows.reading import TOP_KEYS
-from allswell.flows.schema import schema
-from allswell.flows.spec import Command, Flow, Function, Input, Output, Prompt
-from allswell.flows.steps import STEP_KEYS
-from allswell.flows.values import Reference, fill, fill_text, parse, used_steps
+from allswell.flows.loader import load
+from allswell.flows.reader import STEP_KEYS, TOP_KEYS
+from allswell.flows.schema import load_flow, schema
+from allswell.flows.spec import (
+    AgentPrompt,
+    Flow,
+    Function,
+    InputSpec,
+    OutputSpec,
+    RunCommand,
+    ValueReference,
+    fill,
+    fill_text,
+    parse,
+    used_steps,
+)
 from allswell.settings import look
 from tests.flows.corpus import GOOD, SENSELESS, SHAPELESS
 
@@ -72,20 +81,20 @@ def test_all_of_a_file_arrives(tmp_path: Path) -> None:
     plan, build, test, report, last = flow.steps
     assert (flow.name, flow.timeouts.step, flow.timeouts.llm_call) == ("build", 900_000, 180_000)
     assert flow.inputs == (
-        Input("branch", "main"),
-        Input("count", 3),
-        Input("level", "high", description="How much."),
-        Input("who", required=True),
+        InputSpec("branch", "main"),
+        InputSpec("count", 3),
+        InputSpec("level", "high", description="How much."),
+        InputSpec("who", required=True),
     )
-    assert plan.work == Prompt("ada", "Plan {{ inputs.branch }} for {{ inputs.who }}.")
-    assert build.work == Command(("make", "-j{{ inputs.count }}", "3", "true"))
+    assert plan.work == AgentPrompt("ada", "Plan {{ inputs.branch }} for {{ inputs.who }}.")
+    assert build.work == RunCommand(("make", "-j{{ inputs.count }}", "3", "true"))
     assert build.env == {"LEVEL": "{{ inputs.level }}", "EMPTY": "", "N": "4"}
-    assert build.outputs == (Output("wheel", "dist/app.whl"), Output("log", "build.log"))
+    assert build.outputs == (OutputSpec("wheel", "dist/app.whl"), OutputSpec("log", "build.log"))
     assert build.retry is not None
     assert (build.retry.retries, build.retry.backoff) == (1, 2_000)
-    assert build.audit == Command(("make", "check"))
+    assert build.audit == RunCommand(("make", "check"))
     assert (flow.limit(test), flow.limit(build)) == (1_200_000, 900_000)
-    assert test.work == Command(("pytest", "--os", "{{matrix.os}}", "{{steps.build.outputs.wheel}}"))
+    assert test.work == RunCommand(("pytest", "--os", "{{matrix.os}}", "{{steps.build.outputs.wheel}}"))
     assert used_steps(test) == ["build"]
     assert test.count() == 12
     assert [member.id for member in test.members()][:3] == ["test@linux,3.11,1", "test@linux,3.11,2.5",
@@ -138,7 +147,7 @@ def test_a_matrix_of_ten_thousand_is_loaded_in_two_seconds_of_a_processor(tmp_pa
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def lookup(reference: Reference) -> object:
+def lookup(reference: ValueReference) -> object:
     return {"inputs.a": "x y", "inputs.n": 3, "steps.s.result": {"k": [1, None]}}[str(reference)]
 
 
@@ -166,4 +175,4 @@ def test_a_value_that_stands_alone_keeps_its_type() -> None:
 
 def test_what_a_value_holds_is_never_read_again() -> None:
     assert fill_text("{{ inputs.a }}", lambda _: "{{ inputs.a }}; rm -rf /") == "{{ inputs.a }}; rm -rf /"
-    assert parse("a {{ inputs.n }}") == ("a ", Reference("inputs", ("n",)))
+    assert parse("a {{ inputs.n }}") == ("a ", ValueReference("inputs", ("n",)))

@@ -1,8 +1,8 @@
 """`make mutants`: what no test of the core would notice.
 
     make mutants                                    every module of the core
-    make mutants ARGS="domain/lease.py"             one, or several
-    make mutants ARGS="--seconds 60 domain/tick.py"
+    make mutants ARGS="domain/lease/model.py"             one, or several
+    make mutants ARGS="--seconds 60 domain/lease/expiry.py"
 
 It prints each mutant that survived, and fails if there is one in what was asked for by name.
 """
@@ -28,7 +28,7 @@ TESTS = ("tests/domain", "tests/properties", "tests/engine")
 def main() -> int:
     """Hunt, and tell what survived."""
     parser = argparse.ArgumentParser(prog="make mutants", description="What no test of the core would notice.")
-    parser.add_argument("modules", nargs="*", help="such as domain/lease.py; all of the core without any")
+    parser.add_argument("modules", nargs="*", help="such as domain/lease/model.py; all of the core without any")
     parser.add_argument("--seconds", type=float, default=900.0, help="begin no mutant after so long (900)")
     parser.add_argument("--abreast", type=int, default=os.cpu_count() or 1, help="how many are tried at once")
     parser.add_argument("--tests", nargs="*", default=TESTS, help="where the tests are")

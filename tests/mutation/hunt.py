@@ -135,7 +135,7 @@ class Hunt:
         gc.freeze()  # what is here is here in every child, and need not be copied by a collection
         for mutant in mutants:
             tests = self._tests_for(mutant)
-            if (mutant.path.name, mutant.function, mutant.was, mutant.becomes) in known:
+            if (named(mutant.path), mutant.function, mutant.was, mutant.becomes) in known:
                 self.hunted.append(Hunted(mutant, Fate.EQUIVALENT))
             elif not tests:
                 self.hunted.append(Hunted(mutant, Fate.UNSEEN))
@@ -202,6 +202,11 @@ def _functions_by_code(files: Iterable[str]) -> dict[str, list[FunctionType]]:
         if isinstance(one, FunctionType) and one.__code__.co_filename in files:
             found[_key(one.__code__)].append(one)
     return found
+
+
+def named(path: Path) -> str:
+    """A module of the core as equivalent.toml names it: its folder and its file."""
+    return "/".join(path.parts[-2:])
 
 
 def equivalents() -> set[tuple[str, str, str, str]]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.mutation.hunt import EQUIVALENT, equivalents
+from tests.mutation.hunt import EQUIVALENT, equivalents, named
 from tests.mutation.mutants import mutants_of
 
 ROOT = Path(__file__).parents[2]
@@ -63,9 +63,9 @@ def test_every_equivalent_is_still_a_mutant_and_has_its_reason() -> None:
     core = ROOT / "src" / "allswell" / "domain"
     names = {entry[0] for entry in equivalents()}
     there = {
-        (one.path.name, one.function, one.was, one.becomes)
+        (named(one.path), one.function, one.was, one.becomes)
         for path in core.rglob("*.py")
-        if path.name in names
+        if named(path) in names
         for one in mutants_of(path)
     }
     assert equivalents() - there == set(), f"not to be found any more: take it out of {EQUIVALENT.name}"

@@ -4,14 +4,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.arithmetic.checkins import CheckIns, asked, checkins_work, judged, misses_during
-from allswell.domain.arithmetic.figure import Figure, Place
-from allswell.domain.arithmetic.retries import Retrying, retries_fit
-from allswell.domain.arithmetic.steps import Need, StepFigures, critical_path
-from allswell.domain.checkin import Agent, answered, missed
-from allswell.domain.lease import Lease, asked_at, judged_at
-from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
-from allswell.domain.retry import Again, ErrorClass, Failure, RetryPolicy, judge
+from allswell.domain.check.fleet import CheckIns, asked, checkins_work, judged, misses_during
+from allswell.domain.check.model import Figure, Place
+from allswell.domain.check.retries import Retrying, retries_fit
+from allswell.domain.check.scopes import Need, StepFigures, critical_path
+from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
+from allswell.domain.lease.model import Agent, LeaseRow, answered, asked_at, judged_at, missed
+from allswell.domain.service.retry import Again, ErrorClass, Failure, RetryPolicy, judge
 from tests.properties.budget import DETERMINISTIC
 
 HERE = Place("somewhere", 1, 1)
@@ -80,8 +79,8 @@ def test_what_a_finding_advises_is_enough(policy: RetryPolicy, attempt: int, sco
 spans = st.tuples(st.integers(1, 60), st.integers(2, 20), st.integers(1, 10)).filter(lambda one: one[2] < one[1])
 
 
-def lease(limit: int, interval: int, wait: int) -> Lease:
-    return Lease(
+def lease(limit: int, interval: int, wait: int) -> LeaseRow:
+    return LeaseRow(
         TaskId("t_1"), Token(1), AgentId("ada"), Millis(0), Millis(limit), None, None, interval, wait, 1, CommandId("c")
     )
 

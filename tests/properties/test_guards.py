@@ -7,12 +7,12 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.breaker import BreakerPolicy, Stand
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.incident import BreakerClosed, BreakerOpened, Escalated, GaveUp, RetryScheduled, Withdrawn
-from allswell.domain.retry import RULES, RetryPolicy
+from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.incident import BreakerClosed, BreakerOpened, Escalated, GaveUp, RetryScheduled, Withdrawn
+from allswell.domain.service.retry import RULES, RetryPolicy
 from allswell.errors import AllswellError, ServiceParked
-from allswell.timing.scope import ScopeTimeout, within
+from allswell.timing.scopes import ScopeTimeout, within
 from tests.properties.budget import DETERMINISTIC
 from tests.runtime.guard.stage import Stage, Status, now, play
 

@@ -10,14 +10,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allswell.domain.checkin import Agent
-from allswell.domain.command import Answer, Ask, EndIdle, Keep, Recover
-from allswell.domain.event import KINDS
-from allswell.domain.lease import due_at, ends_at
-from allswell.domain.names import AgentId, CommandId, Millis, Token
-from allswell.domain.policy import DEFAULT, Policy
-from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
-from allswell.domain.task import ENDS, MOVES, OPEN, Record, State
+from allswell.domain.ids import AgentId, CommandId, Millis, Token
+from allswell.domain.lease.model import Agent, due_at, ends_at
+from allswell.domain.rules.command import Answer, Ask, EndIdle, Keep, Recover
+from allswell.domain.rules.event import KINDS
+from allswell.domain.service.retry import ErrorClass, Failure, RetryPolicy
+from allswell.domain.task.model import ENDS, MOVES, OPEN, State, TaskHistory
+from allswell.domain.task.policy import DEFAULT, Policy
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import MINUTE, START, Life, at, new
 from tests.properties.budget import DETERMINISTIC
@@ -239,7 +238,7 @@ def test_a_sweeper_that_was_away_comes_to_the_same_verdicts(
     away: int,
 ) -> None:
     life = Life(policy=policy, limit_at=None if limit is None else Millis(START + 1 + limit))
-    life.case = replace(life.case, task=replace(life.case.task, record=Record(timeouts=timeouts)))
+    life.case = replace(life.case, task=replace(life.case.task, record=TaskHistory(timeouts=timeouts)))
     life.claim("bob", START, length=length)
     if misses:
         life.agents[AgentId("bob")] = Agent(AgentId("bob"), misses, Millis(START - 1))

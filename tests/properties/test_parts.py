@@ -6,12 +6,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from allswell.domain.duration import LONGEST, parse, show
-from allswell.domain.graph import describe_cycle, find_cycle
-from allswell.domain.lease import asked_at, due_at, ends_at, is_asked, judged_at
-from allswell.domain.names import Millis
-from allswell.domain.policy import Policy
-from allswell.domain.retry import RULES, Again, ErrorClass, Failure, GiveUp, RetryPolicy, Weather, judge
-from allswell.domain.task import PRIORITY_MAX, rank
+from allswell.domain.ids import Millis
+from allswell.domain.lease.model import asked_at, due_at, ends_at, is_asked, judged_at
+from allswell.domain.service.retry import RULES, Again, ErrorClass, Failure, GiveUp, RateLimitPause, RetryPolicy, judge
+from allswell.domain.task.model import PRIORITY_MAX, rank
+from allswell.domain.task.policy import Policy
+from allswell.domain.task.submit import describe_cycle, find_cycle
 from allswell.errors import Refused
 from tests.domain.life import START, Life
 from tests.properties.budget import DETERMINISTIC
@@ -106,7 +106,7 @@ def test_the_judge_keeps_within_its_bounds(
 ) -> None:
     failure = Failure(error, retry_after=None if retry_after is None else Millis(retry_after))
     verdict = judge(policy, failure, earlier=earlier, remaining=remaining, draw=draw)
-    if isinstance(verdict, Again | Weather):
+    if isinstance(verdict, Again | RateLimitPause):
         assert verdict.delay >= 0
         assert remaining is None or verdict.delay < remaining
     if isinstance(verdict, Again):
@@ -116,10 +116,10 @@ def test_the_judge_keeps_within_its_bounds(
         if error in (ErrorClass.RATE_LIMIT, ErrorClass.OVERLOAD):
             base = max(base, policy.retry_after_cap)
         assert verdict.delay <= base * (1 + policy.jitter)
-    if isinstance(verdict, Weather):
+    if isinstance(verdict, RateLimitPause):
         assert retry_after is not None
         assert retry_after > policy.retry_after_cap
-    if RULES[error].then == "fail" and not isinstance(verdict, Again | Weather):
+    if RULES[error].then == "fail" and not isinstance(verdict, Again | RateLimitPause):
         assert isinstance(verdict, GiveUp)
 
 

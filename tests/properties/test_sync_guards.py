@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.guard import GuardPolicy
+from allswell.domain.service.guard import GuardPolicy
 from allswell.errors import AllswellError
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.timing.scope import ScopeTimeout, check_deadline, current, within
-from allswell.timing.scope import scope as scopes
+from allswell.timing import scopes
+from allswell.timing.scopes import ScopeTimeout, check_deadline, current, within
 from tests.properties.budget import DETERMINISTIC
 from tests.properties.test_guards import CALLS, POLICIES, permanent
 from tests.runtime.guard.stage import Status

@@ -11,13 +11,13 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.audit import Decided, Judged, after_verdict, failed_audits
-from allswell.domain.case import state
-from allswell.domain.command import Verified
-from allswell.domain.names import AgentId, CommandId, Millis, Token
-from allswell.domain.policy import Policy
-from allswell.domain.task import OPEN, State
-from allswell.domain.verification import AfterCheck
+from allswell.domain.ids import AgentId, CommandId, Millis, Token
+from allswell.domain.lease.audit import HumanDecision, Judged, after_verdict, failed_audits
+from allswell.domain.lease.verification import AfterCheck
+from allswell.domain.rules.command import Verified
+from allswell.domain.task.aggregate import state
+from allswell.domain.task.model import OPEN, State
+from allswell.domain.task.policy import Policy
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import START, Life
 from tests.properties.budget import DETERMINISTIC
@@ -41,7 +41,7 @@ def test_a_task_is_done_by_a_verdict_that_passed_or_by_a_humans_word_and_by_noth
 ) -> None:
     one = Life(policy=Policy(verify=("true",), verify_attempts=most))
     now, rightly = START, False
-    history: list[Judged | Decided] = []
+    history: list[Judged | HumanDecision] = []
     task = one.case.task.id
     for number, (verb, agent) in enumerate(steps):
         if one.case.task.state != OPEN:
@@ -76,6 +76,6 @@ def test_a_task_is_done_by_a_verdict_that_passed_or_by_a_humans_word_and_by_noth
             choice = keys[number % len(keys)] if keys[number % len(keys)] != "split" else "skip"
             one.answer(choice, now, text="so it is", id_=f"a{number}")
             rightly = rightly or choice == "accept"
-            history.append(Decided())
+            history.append(HumanDecision())
     assert (one.case.task.state == State.DONE) == rightly
     assert len(one.record.failed_checks) <= most

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from allswell.domain.deadline import Limits
-from allswell.runtime.limits import use_limits
+from allswell.domain.scopes import ScopeLimits
+from allswell.runtime.deadlines import use_limits
 
 
 @pytest.fixture(autouse=True)
 def short_grace() -> Iterator[None]:
-    use_limits(Limits(grace=100))
+    use_limits(ScopeLimits(grace=100))
     yield
     use_limits(None)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from allswell.runtime import atomic
-from allswell.runtime.atomic import replace_files
+from allswell.runtime.workspace import files as atomic
+from allswell.runtime.workspace.files import replace_files
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.deadline import Limits
+from allswell.domain.scopes import ScopeLimits
 from allswell.errors import Refused
-from allswell.runtime import answer
-from allswell.runtime.limits import use_limits
-from allswell.runtime.processes import Stop, call_in_process, supervise
+from allswell.runtime import process_calls
+from allswell.runtime.deadlines import use_limits
+from allswell.runtime.process.leftovers import Spawner, install, spawner
+from allswell.runtime.process_calls import StopMessage, call_in_process, supervise
 from tests.runtime import work
 
 
@@ -54,14 +55,14 @@ def test_an_answer_comes_by_a_pipe_whatever_its_size_and_kind(tmp_path: Path, mo
 def test_an_answer_that_is_too_large_is_told_and_one_that_never_ends_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answer, "MOST", 1_000)
-    sent = answer.AnswerReader()
-    answer.send(sent.writer, ("x" * 2_000, None))
+    monkeypatch.setattr(process_calls, "MOST", 1_000)
+    sent = process_calls.AnswerReader()
+    process_calls.send(sent.writer, ("x" * 2_000, None))
     outcome = sent.outcome()
     assert outcome is not None
     assert "it returned 2,002 bytes, and 1,000 can be sent" in str(outcome[1])
     sent.close()
-    flood = answer.AnswerReader()
+    flood = process_calls.AnswerReader()
     os.write(flood.writer.fileno(), b"\0" * 7 + b"\xffj" + b"x" * 5_000)
     assert flood.outcome() is None
     flood.close()
@@ -105,8 +106,8 @@ def until_it_hangs(place: Path) -> None:
 @pytest.mark.parametrize("obeys", [True, False])
 def test_a_process_that_hangs_is_told_and_then_killed_with_its_children(tmp_path: Path, obeys: bool) -> None:
     """However long it takes to begin on a busy machine, its time is up when it hangs."""
-    use_limits(Limits(grace=60_000 if obeys else 200))
-    scope, stop = tool(), Stop()
+    use_limits(ScopeLimits(grace=60_000 if obeys else 200))
+    scope, stop = tool(), StopMessage()
     caught: list[allswell.ScopeTimeout] = []
 
     def call() -> None:
@@ -138,7 +139,7 @@ def test_a_process_of_ours_starts_no_other() -> None:
 CALLER = """
 import sys
 import allswell
-from allswell.runtime.processes import Stop, call_in_process, supervise
+from allswell.runtime.process_calls import StopMessage, call_in_process, supervise
 from tests.runtime import work
 call_in_process(allswell.tool("there"), work.hang, (sys.argv[1],), {})
 """
@@ -172,7 +173,7 @@ def test_async_code_awaits_a_process_and_a_cancel_ends_it(tmp_path: Path) -> Non
 @pytest.mark.row("F2")
 @pytest.mark.realtime
 def test_async_code_is_not_held_by_a_process_that_ignores_everything(tmp_path: Path) -> None:
-    use_limits(Limits(grace=3_000))
+    use_limits(ScopeLimits(grace=3_000))
 
     async def main() -> None:
         with pytest.raises(allswell.ScopeTimeout) as caught:
@@ -181,3 +182,21 @@ def test_async_code_is_not_held_by_a_process_that_ignores_everything(tmp_path: P
 
     asyncio.run(main())
     wait_until_gone(tmp_path)
+
+
+@pytest.mark.row("F2")
+def test_a_process_belongs_to_the_call_that_awaits_it() -> None:
+    """A call that is over starts none, whichever thread would have started it."""
+    install()
+    over = Spawner("t_1.1")
+    over.close()
+
+    async def main() -> None:
+        assert await allswell.run(tool(), work.double, 4) == 8
+        spawner.set(over)
+        with pytest.raises(Refused, match="is over"):
+            await allswell.run(tool(), work.double, 4)
+        spawner.set(None)
+        assert await allswell.run(tool(), work.double, 4) == 8
+
+    asyncio.run(main())

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.deadline import Limits
-from allswell.runtime.limits import use_limits
-from allswell.runtime.warden import Ending
-from allswell.runtime.warden.keeper import Keeper
-from tests.runtime.warden.stage import IGNORING, tagged, until
+from allswell.domain.scopes import ScopeLimits
+from allswell.runtime.deadlines import use_limits
+from allswell.runtime.process import Ending
+from allswell.runtime.process.warden import WardenKeeper
+from tests.runtime.process.stage import IGNORING, tagged, until
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_the_deadline_travels_into_the_command() -> None:
 @pytest.mark.realtime
 def test_at_the_deadline_the_tree_is_ended_and_what_it_printed_is_kept(tmp_path: Path, tag: dict[str, str]) -> None:
     """In time: told at the deadline, killed within the grace."""
-    use_limits(Limits(grace=500))
+    use_limits(ScopeLimits(grace=500))
     began = time.monotonic()
     with pytest.raises(allswell.ToolTimeout) as caught:
         asyncio.run(allswell.run_tool(["sh", "-c", f"echo so far; {IGNORING}"], "1s", env=tag, cwd=tmp_path))
@@ -265,7 +265,7 @@ def test_a_command_that_is_too_long_is_refused() -> None:
 
 
 def test_other_systems_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allswell.runtime.warden.handle.KEEPER", Keeper())
+    monkeypatch.setattr("allswell.runtime.process.handle.KEEPER", WardenKeeper())
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(allswell.Refused, match="only Linux has; this is darwin"):
         allswell.run_tool_sync(["true"])

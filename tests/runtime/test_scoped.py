@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 import allswell
-from allswell.domain.deadline import HardLimits, Limits, Timeouts
+from allswell.domain.scopes import HardLimits, ScopeLimits, Timeouts
 from allswell.errors import Refused
-from allswell.runtime.calling import FOR_TASKS
-from allswell.runtime.limits import limits, use_limits
+from allswell.runtime.calls import FOR_TASKS
+from allswell.runtime.deadlines import limits, use_limits
 from allswell.testing.loop import run
-from allswell.timing.scope import abandoned, current
+from allswell.timing.scopes import abandoned, current
 
 MINUTE = 60_000
 
@@ -53,7 +53,7 @@ def test_limits_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert allswell.tool("x").timeout_ms == 7 * MINUTE
     assert limits().grace == 2_000
     with pytest.raises(Refused, match=r"timeouts.tool \(20 ms\) must be at most hard_limits.tool \(10 ms\)"):
-        use_limits(Limits(Timeouts(tool=20), HardLimits(tool=10)))
+        use_limits(ScopeLimits(Timeouts(tool=20), HardLimits(tool=10)))
 
 
 @pytest.mark.row("F3")
@@ -146,7 +146,7 @@ def test_a_sync_function_that_hangs_is_given_up_and_what_it_does_later_is_fenced
 
 
 def test_a_sync_function_that_asks_is_told_and_stops() -> None:
-    use_limits(Limits(grace=60_000))
+    use_limits(ScopeLimits(grace=60_000))
 
     @allswell.tool("polite", timeout=50)
     def polite() -> None:
@@ -269,7 +269,7 @@ def test_a_cancelled_caller_of_a_thread_is_let_go_after_the_grace() -> None:
 
 
 def test_a_thread_that_was_given_up_has_its_line_in_the_tree() -> None:
-    use_limits(Limits(grace=20))
+    use_limits(ScopeLimits(grace=20))
     let_go = threading.Event()
 
     @allswell.tool("hangs", timeout=20)

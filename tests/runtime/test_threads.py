@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from allswell.runtime.threads import ThreadCall, Threads
+from allswell.runtime.calls import ThreadCall, Threads
+from allswell.runtime.process.leftovers import Spawner, install, spawner
 from tests import patience
 
 
@@ -29,6 +30,17 @@ def _ended(threads: Threads, function: Callable[[], object]) -> object:
     while threads.busy:
         threading.Event().wait(0.001)
     return call.result()
+
+
+def test_a_thread_keeps_no_tag_of_the_call_that_it_was_made_for() -> None:
+    install()
+    threads = Threads(1)
+    before = spawner.set(Spawner("t_1.1"))
+    try:
+        _ended(threads, lambda: None)
+    finally:
+        spawner.reset(before)
+    assert _ended(threads, spawner.get) is None, "what a later call starts is not the first one's"
 
 
 def _begun(threads: Threads) -> tuple[ThreadCall[None], threading.Event]:

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 import allswell
-from allswell.domain.deadline import Limits
-from allswell.runtime.limits import use_limits
+from allswell.domain.scopes import ScopeLimits
+from allswell.runtime.deadlines import use_limits
 from tests import patience
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
@@ -84,7 +84,7 @@ def test_an_async_call_ends_with_its_scope_and_hangs_up(dripping: Dripping) -> N
 
 @pytest.mark.row("F2", "F3")
 def test_a_sync_call_is_let_go_with_its_scope(dripping: Dripping) -> None:
-    use_limits(Limits(grace=50))
+    use_limits(ScopeLimits(grace=50))
 
     @allswell.llm_call("chat", timeout=150)
     def call() -> int:
@@ -96,7 +96,7 @@ def test_a_sync_call_is_let_go_with_its_scope(dripping: Dripping) -> None:
 
 
 def test_inside_anyio_the_scope_ends_the_group_and_shields_hold() -> None:
-    use_limits(Limits(grace=60_000))
+    use_limits(ScopeLimits(grace=60_000))
 
     async def main() -> list[str]:
         log: list[str] = []

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
-from tests.doors.http.served import Served, make_keys, started
+from tests.interfaces.http.served import Served, make_keys, started
 from tests.patience import SECONDS
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -181,7 +181,7 @@ async def check_status_by_mcp(url: str, key: str) -> None:
 
 def test_it_is_off_unless_it_is_wanted_and_never_in_the_way(tmp_path: Path) -> None:
     """Nothing of OpenTelemetry is imported, and no variable is set; a collector that is away holds up nobody."""
-    code = "import sys, allswell.doors.cli, allswell.runtime.attempt, allswell.remote.connection"
+    code = "import sys, allswell.interfaces.cli, allswell.runtime.attempt, allswell.remote.connection"
     code += "; print(sorted(name for name in sys.modules if name.startswith('opentelemetry')))"
     assert run(tmp_path, "-c", code).stdout.strip() == "[]"
     plain = run(tmp_path, "run", "--", "sh", "-c", "echo [$TRACEPARENT]")

@@ -12,7 +12,7 @@ import pytest
 
 import allswell
 from allswell.errors import Refused
-from allswell.runtime.boot import boot_id
+from allswell.runtime.host import boot_id
 from allswell.testing.loop import run
 
 NAME = "ALLSWELL_DEADLINE"

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from allswell.errors import Refused
-from allswell.runtime.watchdog import BlockedLoop, LoopWatchdog
+from allswell.runtime.host import BlockedLoop, LoopWatchdog
 
 
 def test_a_blocked_loop_is_reported_once_with_its_stack() -> None:

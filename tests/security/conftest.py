@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.cli.console import Console
-from tests.security.unprivileged import folder_of_theirs
+from tests.interfaces.cli.console import Console
+from tests.security.unprivileged import allswell, folder_of_theirs
 
 
 @pytest.fixture
 def theirs() -> Iterator[Path]:
-    """A folder of somebody without rights."""
+    """A folder of somebody without rights, who trusts what lies in it."""
     made = folder_of_theirs()
+    assert allswell("trust", "--below", "--yes", cwd=made).returncode == 0
     yield made
     shutil.rmtree(made)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.trust import Distrust, Ownership, User, distrust
 from allswell.settings.nearby import folders
-from tests.doors.cli.console import Console
+from allswell.store.files import Distrust, Ownership, User, distrust
+from tests.interfaces.cli.console import Console
 from tests.runtime.attempt.stage import git
 
 _STRANGER = 65_534

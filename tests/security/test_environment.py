@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allswell.runtime.warden import allowed_environment
+from allswell.runtime.process import allowed_environment
 
 
 def test_a_pattern_never_hands_on_the_stores_address() -> None:

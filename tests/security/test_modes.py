@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from allswell.errors import Refused
+from allswell.runtime.workspace.worktree import make_worktree
 from allswell.store.sqlite import SqliteStore
-from tests.doors.cli.console import Console
+from tests.interfaces.cli.console import Console
+from tests.runtime.workspace.repository import make as make_repository
+from tests.security.unprivileged import ASIDE, as_root, put
 
 
 def mode(path: Path) -> int:
@@ -93,8 +97,33 @@ def test_a_link_in_the_place_of_a_file_of_the_database_is_not_written_through(tm
     assert precious.read_text() == "as it was"
 
 
+_MOVES_OURS_AWAY = """
+mv .allswell moved
+ln -s "$1" .allswell
+echo bytes of an agent
+exit 3
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run an agent as another user")
+def test_a_supervisor_of_root_writes_nothing_elsewhere_for_an_agent_that_plants_a_link(theirs: Path) -> None:
+    """The agent owns the folder around `.allswell`, moves ours away and puts a link to a folder of root's there."""
+    with tempfile.TemporaryDirectory(prefix="allswell-test-roots-") as roots:
+        put(theirs / "agent.sh", _MOVES_OURS_AWAY)
+        command = [*ASIDE, "sh", "agent.sh", roots]
+        ran = as_root("run", "--", *command, cwd=theirs)
+        assert (theirs / ".allswell").is_symlink(), ran
+        assert list(Path(roots).rglob("*")) == [], ran
+        kept = [path.read_bytes() for path in (theirs / "moved").rglob("*") if path.is_file()]
+        assert any(b"bytes of an agent" in content for content in kept), "it was kept where it belongs"
+        again = as_root("run", "--", "true", cwd=theirs)
+        assert (again.returncode, "link of another user" in again.stderr) == (2, True), again
+        assert list(Path(roots).rglob("*")) == []
+        assert "Traceback" not in ran.stderr + again.stderr
+
+
 def test_a_folder_that_was_exchanged_meanwhile_is_not_taken_for_the_one_that_was_checked(tmp_path: Path) -> None:
-    from allswell.store.sqlite.place import prepare
+    from allswell.store.sqlite.paths import prepare
 
     held = prepare(tmp_path / "s" / "a.db")
     held.check()
@@ -103,3 +132,20 @@ def test_a_folder_that_was_exchanged_meanwhile_is_not_taken_for_the_one_that_was
     with pytest.raises(Refused, match="exchanged"):
         held.check()
     held.let_go()
+
+
+def test_no_worktree_is_made_through_a_folder_that_was_exchanged(tmp_path: Path) -> None:
+    """Git goes by the path, so that is looked at first: a folder in the place of ours gets no worktree."""
+    repository, elsewhere = tmp_path / "repository", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    make_repository(repository, a="a")
+    place = repository / ".allswell" / "worktrees"
+    assert make_worktree(repository, place, "t_first").path.exists()
+    (repository / ".allswell").rename(repository / "moved")
+    (repository / ".allswell").symlink_to(elsewhere)
+    with pytest.raises(Refused, match="exchanged"):
+        make_worktree(repository, place, "t_second")
+    assert list(elsewhere.rglob("*")) == []
+    (elsewhere / "worktrees" / "t_planted" / ".git").mkdir(parents=True)
+    with pytest.raises(Refused, match="exchanged"):
+        make_worktree(repository, place, "t_planted")

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import tempfile
+import zlib
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 import pytest
 
+from allswell.domain.worker.limits import Layers
+from allswell.runtime.host import packed, take_over
+from allswell.worker.handlers import WorkerPlan
+from allswell.worker.process import ProcessOrder
+from allswell.worker.supervisor import ChildProcess
 from tests import patience
-from tests.doors.cli.console import Console
-from tests.runtime.warden.stage import until
-from tests.security.unprivileged import allswell, as_nobody, can, put, running
+from tests.interfaces.cli.console import Console
+from tests.interfaces.cli.shell import Shell
+from tests.interfaces.cli.sitting import Sitting
+from tests.runtime.process.stage import until
+from tests.runtime.workspace.repository import git, make
+from tests.security.unprivileged import ASIDE, NOBODY, allswell, as_nobody, as_root, can, put, running
 
 _SECRET = "sk-of-the-supervisor"
 
@@ -33,6 +45,79 @@ def test_agents_cannot_read_what_their_supervisor_knows_and_are_readable_themsel
     assert allswell("tasks", "--all", cwd=theirs).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["serve", "--listen", "127.0.0.1:0"], ["watch"], ["mcp"], ["up", "--serve=127.0.0.1:0"]],
+    ids=["serve", "watch", "mcp", "up --serve"],
+)
+def test_what_runs_for_long_keeps_its_environment_to_itself(theirs: Path, command: list[str]) -> None:
+    """An agent of the same user reads neither the store's password nor a key in `/proc`, of children neither."""
+    assert allswell("submit", "x", cwd=theirs).returncode == 0
+    put(theirs / "allswell.toml", '[agents.a]\ncommand = ["echo", "{prompt}"]\nrole = "none"\n')
+    url = f"sqlite:///{theirs}/.allswell/allswell.db"
+    with running(*command, cwd=theirs, ALLSWELL_STORE=url, PGPASSWORD=_SECRET) as process:
+        until(lambda: len(_ours(process.pid)) >= (2 if command[0] == "up" else 1))
+        until(lambda: not any(can("cat", f"/proc/{pid}/environ") for pid in _ours(process.pid)))
+        for child in _ours(process.pid)[1:] if os.geteuid() == 0 else ():
+            # Whoever ends it can read the next one's before that has closed itself: there is nothing in it.
+            assert _SECRET.encode() not in Path(f"/proc/{child}/environ").read_bytes()
+
+
+def _ours(pid: int) -> list[int]:
+    """A process and those of its children that know what it knows: not the warden, which is given nothing."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = [child for task in tasks for child in (task / "children").read_text().split()]
+    return [pid, *[int(one) for one in children if b"interfaces.http.server_process" in _command_of(one)]]
+
+
+def _command_of(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # it has ended meanwhile
+
+
+def test_a_process_of_a_worker_is_started_with_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has them all the same, for its handlers: by a pipe."""
+    monkeypatch.setenv("PGPASSWORD", _SECRET)
+    plan = WorkerPlan("postgresql://nobody@127.0.0.1:1/none", "q", Layers(900, 1, 5.0, 1.0, 4))
+    child = ChildProcess(ProcessOrder("tests.worker.jobs:handlers", str(Path.cwd()), plan))
+    try:
+        assert _SECRET.encode() not in Path(f"/proc/{child.process.pid}/environ").read_bytes()
+    finally:
+        child.process.kill()
+        child.process.wait()
+        child.close()
+    monkeypatch.delenv("PGPASSWORD")
+    take_over(packed({"PGPASSWORD": f"{_SECRET}=\udcff\n"}))
+    assert os.environ["PGPASSWORD"] == f"{_SECRET}=\udcff\n"
+
+
+_LOOKS_AT_GUARDS = """
+import pathlib
+for one in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        if b"read -r word" in (one / "cmdline").read_bytes():
+            print("guard", SECRET in (one / "environ").read_bytes())
+    except OSError:
+        pass
+print("looked at all")
+"""
+
+
+def test_what_puts_a_terminal_back_knows_no_secret(tmp_path: Path) -> None:
+    """It runs beside a command that has a terminal, and every process of the same user can read its environment."""
+    (tmp_path / "look.py").write_text(_LOOKS_AT_GUARDS.replace("SECRET", repr(_SECRET.encode())))
+    shell = Shell(tmp_path, "secrecy", {"DATABASE_PASSWORD": _SECRET})
+    sitting = Sitting(shell, "run", "--clean-env", "--", sys.executable, "look.py")
+    try:
+        sitting.sees("looked at all")
+        seen = sitting.ends(0)
+    finally:
+        sitting.close()
+    assert ("guard False" in seen, "guard True" in seen) == (True, False), seen
+
+
 def test_another_user_can_neither_read_a_store_nor_hold_it_up(
     theirs: Path, cli: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,3 +137,53 @@ def test_another_user_can_neither_read_a_store_nor_hold_it_up(
 def _lock(file: Path) -> None:
     with file.open("rb") as opened:
         flock(opened, LOCK_EX | LOCK_NB)
+
+
+_PLANTS = {
+    "a tracked path below a link": """
+        ln -s "$1" roots
+        git update-index --add --cacheinfo "100644,$(git hash-object -w file),roots/secret"
+    """,
+    "a link in the place of the index": 'rm .git/index; ln -s "$1/secret" .git/index',
+    "a git folder of root's": 'rm -r .git; echo "gitdir: $1/repository/.git" > .git',
+    "a link in the place of .git": 'rm -r .git; ln -s "$1/repository/.git" .git',
+    "a repository inside whose git folder is root's": """
+        mkdir in
+        echo "gitdir: $1/repository/.git" > in/.git
+        echo > in/x
+    """,
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run an agent as another user")
+@pytest.mark.parametrize("plant", _PLANTS.values(), ids=_PLANTS)
+def test_a_snapshot_that_root_takes_shows_an_agent_no_file_of_roots(theirs: Path, plant: str) -> None:
+    """What a snapshot keeps lies in the agent's own repository: only what the agent could read itself may be in it."""
+    with tempfile.TemporaryDirectory(prefix="allswell-test-roots-") as roots:
+        make(Path(roots) / "repository", **{"name-of-a-secret": "x"})
+        (Path(roots) / "secret").write_text("a secret of root's")
+        before = git(Path(roots) / "repository", "for-each-ref")
+        begin = "git init -q; echo one > file; git add file; git -c user.name=n -c user.email=e commit -qm one"
+        put(theirs / "begin.sh", f"export HOME=$PWD\n{begin}\n")
+        put(theirs / "agent.sh", f"export HOME=$PWD\necho two > file\n{plant}\nexit 3\n")
+        assert can("sh", "-c", f"cd {theirs} && sh begin.sh")
+        ran = as_root("run", "--", *ASIDE, "sh", "agent.sh", roots, cwd=theirs)
+        assert (ran.returncode, "Traceback" in ran.stderr) == (3, False), ran
+        kept = [path.read_bytes() for path in theirs.rglob("*") if path.is_file() and path.stat().st_uid == NOBODY]
+        shown = b"".join(map(_unpacked, kept))
+        assert b"a secret of root" not in shown, ran
+        assert b"name-of-a-secret" not in shown, ran
+        assert git(Path(roots) / "repository", "for-each-ref") == before
+
+
+def _unpacked(content: bytes) -> bytes:
+    """A file's bytes, and what git has packed into them."""
+    shown = [content]
+    for place in range(len(content)):
+        if content[place] == _ZLIB:
+            with contextlib.suppress(zlib.error):
+                shown.append(zlib.decompressobj().decompress(content[place:]))
+    return b"".join(shown)
+
+
+_ZLIB = 0x78

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.store.ownership import user_name
+from allswell.store.files import user_name
 from tests import patience
-from tests.doors.cli.console import Console
-from tests.runtime.warden.stage import until
+from tests.interfaces.cli.console import Console
+from tests.runtime.process.stage import until
 from tests.security.unprivileged import allswell, give, put, running
 
 _VICTIM = """
@@ -33,6 +33,13 @@ unset ALLSWELL_SOCKET ALLSWELL_SECRET
 tell answer allswell answer "$question" reply yes --by boss
 tell cancel allswell cancel "$(cat task)"
 tell done allswell done '"stolen"' --task "$(cat task)" --token 1
+tell unsupervised allswell done '"stolen"' --task manual --token 1 --agent ann
+tell respond allswell respond m_x.y '"stolen"' --agent ann
+tell decline allswell decline m_x.y no --agent ann
+tell inbox allswell inbox --agent ann
+tell claim allswell claim --agent ann --role by-hand
+tell work allswell work --agent ann --role by-hand --drain -- true
+tell up allswell up --name another --drain
 tell resume allswell run --resume "$(cat task)"
 tell daemon setsid sh -c 'sh -c "allswell cancel $(cat task) > said.fork 2>&1; echo \\$? > code.fork" & '
 while [ ! -s code.fork ]; do sleep 0.05; done
@@ -61,6 +68,8 @@ def test_an_agent_has_neither_anothers_voice_nor_a_humans(theirs: Path) -> None:
     give(folder / "other")
     assert allswell("submit", "honest", "--role", "victim", cwd=folder).returncode == 0
     assert allswell("submit", "evil", "--role", "eve", cwd=folder).returncode == 0
+    assert allswell("submit", "manual", "--role", "by-hand", cwd=folder).returncode == 0
+    assert allswell("claim", "--agent", "ann", "--role", "by-hand", cwd=folder).returncode == 0
     up = allswell("up", "--drain", cwd=folder)
     assert up.returncode in (0, 3), up
 
@@ -72,6 +81,13 @@ def test_an_agent_has_neither_anothers_voice_nor_a_humans(theirs: Path) -> None:
         "answer": "for humans",
         "cancel": "for humans",
         "done": "its own processes",
+        "unsupervised": "only ann speaks for it",
+        "respond": "runs inside an attempt of eve",
+        "decline": "runs inside an attempt of eve",
+        "inbox": "runs inside an attempt of eve",
+        "claim": "runs inside an attempt of eve",
+        "work": "runs inside an attempt of eve",
+        "up": "for humans",
         "resume": "for humans",
         "fork": "for humans",
     }.items():
@@ -79,7 +95,7 @@ def test_an_agent_has_neither_anothers_voice_nor_a_humans(theirs: Path) -> None:
         assert (code, words in said) == (2, True), (name, code, said)
     assert ended("others")[0] == 0, "on another store, an agent is anybody"
     tasks = msgspec.json.decode(allswell("tasks", "--all", "--json", cwd=folder).stdout)["tasks"]
-    assert {task["name"]: task["state"] for task in tasks} == {"honest": "done", "evil": "done"}
+    assert {task["name"]: task["state"] for task in tasks} == {"honest": "done", "evil": "done", "manual": "held"}
     asked = msgspec.json.decode(allswell("questions", "--all", "--json", cwd=folder).stdout)["questions"]
     assert [one["choice"] for one in asked] == ["withdrawn"], "nobody has answered it"
 
@@ -123,10 +139,10 @@ def test_with_the_secret_alone_an_agent_outside_of_the_tree_speaks_where_the_set
 
 def test_in_a_sandbox_with_numbers_of_its_own_an_agent_is_known_by_its_marker() -> None:
     script = (
-        "from allswell.runtime.boot import boot_id\n"
-        "from allswell.runtime.warden.ancestry import is_inside\n"
-        "from allswell.runtime.warden.record import Record\n"
-        "print(is_inside(Record(boot_id(), 'pid:[of the supervisor]', 'abc', 7, 7, 6, 6)))\n"
+        "from allswell.runtime.host import boot_id\n"
+        "from allswell.runtime.process.identity import is_inside\n"
+        "from allswell.runtime.process.identity import TreeRecord\n"
+        "print(is_inside(TreeRecord(boot_id(), 'pid:[of the supervisor]', 'abc', 7, 7, 6, 6)))\n"
     )
     for marker, inside in (("abc", "True"), ("another", "False")):
         env = {**os.environ, "ALLSWELL_MARKER": marker}

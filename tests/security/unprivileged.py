@@ -16,6 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NOBODY = 65_534
+STORE = "sqlite:///{}/.allswell/allswell.db"
+
+
+ASIDE = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+"""What stands before an agent's command where the supervisor is root, as docs/threat-model.md has it."""
 
 
 def _aside() -> list[str]:
@@ -71,6 +76,14 @@ def allswell(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         command, cwd=cwd, env=_environment(cwd, more), capture_output=True, text=True, timeout=120, check=False
     )
+
+
+def as_root(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command line as root, in a folder that may be another's, with a store there that it trusts."""
+    with tempfile.TemporaryDirectory(prefix="allswell-test-home-") as home:
+        env = _environment(Path(home), {"ALLSWELL_TRUST": str(cwd), "ALLSWELL_STORE": STORE.format(cwd), **more})
+        command = [sys.executable, "-m", "allswell", *args]
+        return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.arithmetic.finding import Finding, Severity
+from allswell.domain.check.model import Finding, Severity
 from allswell.settings import look
-from allswell.settings.arithmetic import findings, refusals
+from allswell.settings.check import findings, refusals
 
 
 def check(tmp_path: Path, text: str = "", **environ: str) -> list[Finding]:
@@ -65,6 +65,12 @@ def test_a_statement_that_outlasts_its_message_is_an_error_with_both_numbers(tmp
     assert "worker.statement_timeout (25000 ms) must be less than worker.visibility_timeout (20000 ms)" in found[0].says
     (found_zero,) = check(tmp_path, "worker.statement_timeout = 0\nworker.pool_timeout = 1\n")
     assert "means no limit at all to PostgreSQL" in found_zero.says
+
+
+def test_a_limit_for_long_handlers_that_is_under_the_visibility_is_told(tmp_path: Path) -> None:
+    (found,) = [one for one in check(tmp_path, "[worker]\nlong_timeout = 30\n") if one.rule == "long_after_visibility"]
+    assert str(found.sum) == "30s ≤ 30s"
+    assert check(tmp_path, "[worker]\nlong_timeout = 31\n") == []
 
 
 def test_the_workers_seed_written_out_is_warned_of_its_pool(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.fleet import PROMPT, fill, holders
+from allswell.domain.agents.fleet import PROMPT, fill, holders
 from allswell.errors import Refused
 from allswell.settings import load, look
 from allswell.settings.schema import schema

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.policy import DEFAULT as POLICY
-from allswell.engine.pace import DEFAULT as PACE
-from allswell.engine.tolerance import DEFAULT as TOLERANCE
+from allswell.domain.task.policy import DEFAULT as POLICY
+from allswell.engine.timings import DEFAULT_PACE as PACE
+from allswell.engine.timings import DEFAULT_TOLERANCE as TOLERANCE
 from allswell.errors import Refused
 from allswell.settings import Settings, load, look
 
@@ -239,3 +239,21 @@ def test_odd_layouts_of_a_file_still_lead_to_a_line(tmp_path: Path) -> None:
         "retry.jitter": f"{path}:2",
         "roles.code review.idle": f"{path}:4",
     }
+
+
+@pytest.mark.parametrize(
+    "text, limit, idle",
+    [
+        ("", None, None),
+        ('agent_timeout = "2m"\nidle = "1m"', None, None),
+        ('run_timeout = "10m"\nrun_idle = "1m"', 600_000, 60_000),
+        ('[roles.run]\nagent_timeout = "7m"\nidle = "2m"', 420_000, 120_000),
+        ('run_timeout = "off"\n[roles.run]\nagent_timeout = "7m"', None, None),
+    ],
+)
+def test_a_command_under_run_has_the_limits_that_were_asked_for_and_no_other(
+    tmp_path: Path, text: str, limit: int | None, idle: int | None
+) -> None:
+    (tmp_path / "allswell.toml").write_text(text)
+    found = load(tmp_path, environ={})
+    assert (found.run_limit("timeout"), found.run_limit("idle")) == (limit, idle)

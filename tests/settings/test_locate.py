@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.settings.locate import Spot, locate
+from allswell.settings.sources import Spot, locate
 from tests.properties.budget import DETERMINISTIC
 
 

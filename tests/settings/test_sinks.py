@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.event import KINDS
-from allswell.domain.sink_spec import GROUPS, SinkSpec, hearing, quiet_left, routes_for
-from allswell.domain.webhook_secret import secrets_for
+from allswell.domain.notify.spec import GROUPS, SinkSpec, hearing, quiet_left, routes_for, secrets_for
+from allswell.domain.rules.event import KINDS
 from allswell.errors import Refused
 from allswell.settings import load
 from allswell.settings.load import look

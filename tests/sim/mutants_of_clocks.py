@@ -10,17 +10,19 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from allswell.domain import case, claim, ending, late, lease, run, spreading, tick
-from allswell.domain.run import Run
+from allswell.domain.lease import claim, expiry, holder, late, model
+from allswell.domain.run import lifecycle, run
+from allswell.domain.run.run import Run
+from allswell.domain.task import aggregate, fanout
 from allswell.engine import engine
-from allswell.engine.batch import Plan
-from allswell.engine.book import Book
+from allswell.engine.plan import BatchPlan
+from allswell.engine.unit_of_work import UnitOfWork
 from tests.sim.planting import everywhere, mutant
 
 
 @mutant
 def question_does_not_stop_the_clock() -> Iterator[None]:
-    with everywhere("stop_clock", lambda row, _: row, case):
+    with everywhere("stop_clock", lambda row, _: row, aggregate):
         yield
 
 
@@ -31,13 +33,13 @@ def clock_goes_on_with_the_first_answer() -> Iterator[None]:
     def start_clock(row: Run, now: Any) -> Run:
         return right(replace(row, asked=min(row.asked, 1)), now)
 
-    with everywhere("start_clock", start_clock, case):
+    with everywhere("start_clock", start_clock, aggregate):
         yield
 
 
 @mutant
 def what_is_asked_in_passing_stops_the_clock() -> Iterator[None]:
-    right = case.ask
+    right = aggregate.ask
 
     def ask(out: Any, asked: Any, now: Any, *, wait: bool = True) -> Any:
         question = right(out, asked, now, wait=wait)
@@ -45,61 +47,62 @@ def what_is_asked_in_passing_stops_the_clock() -> Iterator[None]:
             out.run = run.stop_clock(out.run, now)
         return question
 
-    async def look(self: Plan, tx: Any, *, careful: bool) -> Plan:
+    async def look(self: BatchPlan, tx: Any, *, careful: bool) -> BatchPlan:
         del careful
         return await right_look(self, tx, careful=True)
 
-    right_look = Plan.look
-    with everywhere("ask", ask, *_askers()), patch.object(Plan, "look", look):
+    right_look = BatchPlan.look
+    with everywhere("ask", ask, *_askers()), patch.object(BatchPlan, "look", look):
         yield
 
 
 def _askers() -> list[object]:
-    from allswell.domain import flow, hold
+    from allswell.domain.lease import holder
+    from allswell.domain.task import aggregate
 
-    return [flow, hold, tick]
+    return [aggregate, holder, expiry]
 
 
 @mutant
 def clock_of_a_withdrawn_question_stands_for_ever() -> Iterator[None]:
-    with everywhere("resume_clock", lambda row, *_: (row, []), spreading):
+    with everywhere("resume_clock", lambda row, *_: (row, []), fanout):
         yield
 
 
 @mutant
 def lease_believes_the_limit_that_it_carries() -> Iterator[None]:
     """The run's limit, as the lease has it, never comes later."""
-    right = lease.bounded
+    right = model.bounded
 
     def bounded(held: Any, limit: Any) -> Any:
         return right(held, limit if held.own is None else min(limit or held.deadline, held.deadline))
 
-    with everywhere("bounded", bounded, tick):
+    with everywhere("bounded", bounded, expiry):
         yield
 
 
 @mutant
 def lease_is_not_cut_short_again() -> Iterator[None]:
     """What was claimed while the clock stood keeps its own limit, and the run's end is forgotten."""
-    right = ending.tick_run
+    right = lifecycle.tick_run
     with (
-        everywhere("move_limit", lambda case_, row: case.Outcome(case_, run=row), spreading),
-        everywhere("tick_run", lambda row, now: None if row.stood else right(row, now), ending),
+        everywhere("move_limit", lambda case_, row: aggregate.TaskChange(case_, run=row), fanout),
+        everywhere("tick_run", lambda row, now: None if row.stood else right(row, now), lifecycle),
     ):
         yield
 
 
 @mutant
 def timer_of_a_run_is_not_set_again() -> Iterator[None]:
-    right = Book._flush_runs
+    right = UnitOfWork._flush_runs
 
-    def flush(self: Book) -> None:
+    def flush(self: UnitOfWork) -> None:
         known = dict(self._runs)
         right(self)
         moved = {id_ for id_, before in known.items() if before is not None}
         self.changes.timers[:] = [timer for timer in self.changes.timers if timer[0] not in moved]
 
-    with patch.object(Book, "_flush_runs", flush):
+    with patch.object(UnitOfWork, "_flush_runs", flush):
         yield
 
 
@@ -127,5 +130,5 @@ def only_the_first_late_word_is_kept() -> Iterator[None]:
     def kept(past: Any, command: Any, now: Any) -> Any:
         return None if past.afterwards is not None else right(past, command, now)
 
-    with patch("allswell.domain.hold.kept", kept):
+    with patch.object(holder, "kept", kept):
         yield

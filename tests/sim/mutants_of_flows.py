@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from allswell.domain import flow, hold, step, taking_up, tick
-from allswell.domain.case import come_to_rest
+from allswell.domain.lease import expiry, holder
+from allswell.domain.run import flow as step
+from allswell.domain.run import flow as taking_up
+from allswell.domain.task import aggregate
+from allswell.domain.task.aggregate import requeue
 from tests.sim.planting import everywhere, mutant
 
 
@@ -26,19 +29,19 @@ def fence_is_ignored_on_steps() -> Iterator[None]:
 def flow_that_is_left_goes_to_the_pool() -> Iterator[None]:
     def careless(out: Any, why: str, now: Any) -> None:
         del why
-        out.case = come_to_rest(out.case, now)
+        out.case = requeue(out.case, now)
 
-    with everywhere("leave", careless, flow, hold, taking_up, tick):
+    with everywhere("leave", careless, aggregate, holder, taking_up, expiry):
         yield
 
 
 @mutant
 def step_is_recorded_without_its_result() -> Iterator[None]:
-    with patch("allswell.domain.step.Finished", lambda task, payload, _, attempt: _made(task, payload, attempt)):
+    with patch.object(step, "Finished", lambda task, payload, _, attempt: _made(task, payload, attempt)):
         yield
 
 
 def _made(task: Any, payload: str, attempt: Any) -> Any:
-    from allswell.domain.task import Finished
+    from allswell.domain.task.model import Finished
 
     return Finished(task, payload, "null", attempt)

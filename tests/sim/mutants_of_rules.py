@@ -11,8 +11,12 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from allswell.domain import answer, answering, case, checkin, claim, hold, lease, retry, taking_up, tick, word
-from allswell.domain.names import Millis
+from allswell.domain.ids import Millis
+from allswell.domain.lease import claim, expiry, holder, model
+from allswell.domain.rules import outside
+from allswell.domain.run import flow
+from allswell.domain.service import retry
+from allswell.domain.task import aggregate, answer
 from allswell.engine.sweeper import Sweeper
 from tests.sim.planting import everywhere, mutant
 
@@ -37,46 +41,46 @@ def token_is_not_increased() -> Iterator[None]:
 
 @mutant
 def fence_is_ignored_on_complete() -> Iterator[None]:
-    right = hold.hold
+    right = holder.hold
 
     def lenient(case_: Any, command: Any, now: Any, draw: Any, run: Any) -> Any:
         if case_.lease is not None and type(command).__name__ == "Complete":
             command = replace(command, token=case_.lease.token, agent=case_.lease.agent)
         return right(case_, command, now, draw, run)
 
-    with everywhere("hold", lenient, word):
+    with everywhere("hold", lenient, holder):
         yield
 
 
 @mutant
 def fence_is_ignored_on_check_in() -> Iterator[None]:
-    right = hold.check_in
+    right = holder.check_in
 
     def lenient(held: Any, said: Any, now: Any) -> Any:
         if held is not None:
             said = replace(said, token=held.token, agent=held.agent)
         return right(held, said, now)
 
-    with everywhere("check_in", lenient, word):
+    with everywhere("check_in", lenient, holder):
         yield
 
 
 @mutant
 def lapsed_lease_is_accepted() -> Iterator[None]:
-    with everywhere("ends_at", lambda held: held.deadline, hold):
+    with everywhere("ends_at", lambda held: held.deadline, holder):
         yield
 
 
 @mutant
 def late_result_is_dropped() -> Iterator[None]:
-    right = hold._too_late
+    right = holder._too_late
 
     def forgetful(out: Any, command: Any, now: Any) -> Any:
         out = right(out, command, now)
         out.late = None
         return out
 
-    with everywhere("_too_late", forgetful, hold):
+    with everywhere("_too_late", forgetful, holder):
         yield
 
 
@@ -89,7 +93,7 @@ def cancel_leaves_the_lease() -> Iterator[None]:
         out.case = replace(out.case, lease=case_.lease, due=case_.due)
         return out
 
-    with everywhere("cancel", careless, answering):
+    with everywhere("cancel", careless, outside):
         yield
 
 
@@ -98,7 +102,7 @@ def cancel_leaves_the_lease() -> Iterator[None]:
 
 @mutant
 def timer_is_not_armed_again() -> Iterator[None]:
-    right = tick.tick
+    right = expiry.tick
 
     def forgetful(case_: Any, now: Any, run: Any) -> Any:
         out = right(case_, now, run)
@@ -106,7 +110,7 @@ def timer_is_not_armed_again() -> Iterator[None]:
             out.case = replace(out.case, due=None)
         return out
 
-    with everywhere("tick", forgetful, tick, taking_up):
+    with everywhere("tick", forgetful, expiry, flow):
         yield
 
 
@@ -123,7 +127,7 @@ def run_deadline_is_ignored_in_the_lease() -> Iterator[None]:
 
 @mutant
 def lapse_comes_a_second_early() -> Iterator[None]:
-    right = lease.ends_at
+    right = model.ends_at
 
     def ends_at(held: Any) -> Any:
         return right(held if held.length is None else replace(held, length=held.length - 1_000))
@@ -131,38 +135,38 @@ def lapse_comes_a_second_early() -> Iterator[None]:
     def lapses_at(held: Any) -> Any:
         return None if held.length is None else held.renewed_at + held.length - 1_000
 
-    with everywhere("ends_at", ends_at, lease, hold), everywhere("lapses_at", lapses_at, tick):
+    with everywhere("ends_at", ends_at, model, holder), everywhere("lapses_at", lapses_at, expiry):
         yield
 
 
 @mutant
 def check_in_is_judged_when_asked() -> Iterator[None]:
     def judged_at(held: Any) -> Any:
-        return lease.asked_at(held, held.judged + 1)
+        return model.asked_at(held, held.judged + 1)
 
-    with everywhere("judged_at", judged_at, lease, tick):
+    with everywhere("judged_at", judged_at, model, expiry):
         yield
 
 
 @mutant
 def miss_is_not_cleared_by_an_answer() -> Iterator[None]:
-    right = hold.check_in
+    right = holder.check_in
 
     def unforgiving(*given: Any) -> Any:
         return replace(right(*given), answered=False)
 
-    with everywhere("check_in", unforgiving, word):
+    with everywhere("check_in", unforgiving, holder):
         yield
 
 
 @mutant
 def stall_comes_a_miss_late() -> Iterator[None]:
-    right = checkin.missed
+    right = model.missed
 
     def missed(agent: Any, held: Any, threshold: int, at: Any) -> Any:
         return right(agent, held, threshold + 1, at)
 
-    with everywhere("missed", missed, tick):
+    with everywhere("missed", missed, expiry):
         yield
 
 
@@ -171,24 +175,24 @@ def stall_counts_as_a_timeout() -> Iterator[None]:
     def recover(out: Any, held: Any, now: Any, *, command: Any = "") -> None:
         task = out.case.task
         timeouts = task.record.timeouts + 1
-        case.end_attempt(out, "agent_stalled", now, command=command, timeouts=timeouts)
+        aggregate.end_attempt(out, "agent_stalled", now, command=command, timeouts=timeouts)
         out.case = replace(out.case, agent=None)
-        out.events.append(case.event(task, "task_returned", held, reason="agent_stalled"))
-        out.events.append(case.event(task, "stalled_agent_recovered", held))
-        tick._pool_or_ask(out, "timeout", timeouts, now)
+        out.events.append(aggregate.event(task, "task_returned", held, reason="agent_stalled"))
+        out.events.append(aggregate.event(task, "stalled_agent_recovered", held))
+        expiry._pool_or_ask(out, "timeout", timeouts, now)
 
-    with everywhere("recover", recover, tick, hold):
+    with everywhere("recover", recover, expiry, holder):
         yield
 
 
 @mutant
 def human_is_asked_one_time_too_late() -> Iterator[None]:
-    right = tick._pool_or_ask
+    right = expiry._pool_or_ask
 
     def patient(out: Any, what: str, count: int, *rest: Any) -> None:
         right(out, what, count - 1, *rest)
 
-    with everywhere("_pool_or_ask", patient, tick):
+    with everywhere("_pool_or_ask", patient, expiry):
         yield
 
 
@@ -212,7 +216,7 @@ def _judged(change: Callable[[Any, dict[str, Any]], Any]) -> contextlib.Abstract
     def judge(policy: Any, failure: Any, **given: Any) -> Any:
         return change(right(policy, failure, **given), {"policy": policy, "failure": failure, **given})
 
-    return everywhere("judge", judge, hold)
+    return everywhere("judge", judge, holder)
 
 
 @mutant
@@ -231,7 +235,7 @@ def retry_after_is_ignored() -> Iterator[None]:
     def judge(policy: Any, failure: Any, **given: Any) -> Any:
         return right(policy, replace(failure, retry_after=None), **given)
 
-    with everywhere("judge", judge, hold):
+    with everywhere("judge", judge, holder):
         yield
 
 
@@ -242,7 +246,7 @@ def one_retry_too_many() -> Iterator[None]:
     def judge(policy: Any, failure: Any, *, earlier: Any, **given: Any) -> Any:
         return right(policy, failure, earlier={key: count - 1 for key, count in earlier.items()}, **given)
 
-    with everywhere("judge", judge, hold):
+    with everywhere("judge", judge, holder):
         yield
 
 
@@ -266,8 +270,8 @@ def answer_ends_a_pause() -> Iterator[None]:
     def hasty(case_: Any, question: Any, command: Any, now: Any, run: Any) -> Any:
         out, closed = right(case_, question, command, now, run)
         if out.case.task.state == "open" and out.case.lease is None:
-            out.case = case.come_to_rest(out.case, now)
+            out.case = aggregate.requeue(out.case, now)
         return out, closed
 
-    with everywhere("answer", hasty, answering):
+    with everywhere("answer", hasty, outside):
         yield

@@ -11,13 +11,15 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from allswell.domain import case, claim, hold, spreading, submit, tick
-from allswell.domain.decide import RULES
-from allswell.domain.task import Ready
-from allswell.engine import batch, batcher, book, engine, sweeper
-from allswell.store import taking
-from allswell.store.memory import database, transaction, views
-from allswell.store.port import CommitUnknown, Conflict, Kind
+from allswell.domain.lease import claim, expiry, holder
+from allswell.domain.rules.decide import RULES
+from allswell.domain.task import aggregate, fanout, submit
+from allswell.domain.task.model import Ready
+from allswell.engine import engine, group_commit, plan, sweeper, unit_of_work
+from allswell.store import port
+from allswell.store.memory import store as views
+from allswell.store.memory import tables, transaction
+from allswell.store.port import CommitUnknown, LockKind, RowConflict
 from tests.sim.planting import everywhere, mutant
 
 # --- locks and reads --------------------------------------------------------------------------------------------------
@@ -26,11 +28,13 @@ from tests.sim.planting import everywhere, mutant
 @mutant
 def lease_is_not_locked() -> Iterator[None]:
     async def take(tx: Any, locks: Any, wanted: Any) -> Any:
-        with_tasks = Kind.TASK in {lock.kind for lock in locks}
-        locked = await taking.lock_in_turn(tx, [lock for lock in locks if not (with_tasks and lock.kind is Kind.LEASE)])
-        locked.setdefault(Kind.LEASE, locked.get(Kind.TASK, ()))
+        with_tasks = LockKind.TASK in {lock.kind for lock in locks}
+        locked = await port.lock_in_turn(
+            tx, [lock for lock in locks if not (with_tasks and lock.kind is LockKind.LEASE)]
+        )
+        locked.setdefault(LockKind.LEASE, locked.get(LockKind.TASK, ()))
         now = await tx.now()
-        return now, await tx.read(taking.only_locked(wanted, locked))
+        return now, await tx.read(port.only_locked(wanted, locked))
 
     with patch.object(transaction, "take_in_turn", take):
         yield
@@ -40,8 +44,8 @@ def lease_is_not_locked() -> Iterator[None]:
 def clock_is_read_before_the_locks() -> Iterator[None]:
     async def take(tx: Any, locks: Any, wanted: Any) -> Any:
         early = await tx.now()
-        locked = await taking.lock_in_turn(tx, locks)
-        return early, await tx.read(taking.only_locked(wanted, locked))
+        locked = await port.lock_in_turn(tx, locks)
+        return early, await tx.read(port.only_locked(wanted, locked))
 
     with patch.object(transaction, "take_in_turn", take):
         yield
@@ -52,7 +56,7 @@ def dependents_are_told_without_their_locks() -> Iterator[None]:
     right = transaction.MemoryTransaction.lock
 
     async def lock(self: Any, kind: Any, ids: Any, **how: Any) -> Any:
-        if kind is Kind.TASK and self.owner.held and all(key[0] is Kind.SPREAD for key in self.owner.held):
+        if kind is LockKind.TASK and self.owner.held and all(key[0] is LockKind.SPREAD for key in self.owner.held):
             return list(ids)
         return await right(self, kind, ids, **how)
 
@@ -75,14 +79,14 @@ def awaited_is_not_read() -> Iterator[None]:
 
 @mutant
 def waiter_within_a_batch_is_overlooked() -> Iterator[None]:
-    with patch.object(book.Book, "_enter_waits", lambda *_: None):
+    with patch.object(unit_of_work.UnitOfWork, "_enter_waits", lambda *_: None):
         yield
 
 
 @mutant
 def picked_rows_are_not_read_again() -> Iterator[None]:
     """What was seen ready is handed out, even if someone was quicker between the look and the lock."""
-    right = batch._load
+    right = plan._load
 
     async def load(tx: Any, book_: Any, picked: Any, *, bars: bool) -> None:
         await right(tx, book_, picked, bars=bars)
@@ -92,7 +96,7 @@ def picked_rows_are_not_read_again() -> Iterator[None]:
                 ready = Ready(id_, known.task.lane, 0)
                 book_.cases[id_] = replace(known, ready=ready, waits=())
 
-    with everywhere("_load", load, batch):
+    with everywhere("_load", load, plan):
         yield
 
 
@@ -112,20 +116,20 @@ def spread_is_dropped_too_early() -> Iterator[None]:
 
 @mutant
 def run_spread_ends_after_one_chunk() -> Iterator[None]:
-    right = RULES[spreading.EndTasksOfRun]
+    right = RULES[fanout.EndTasksOfRun]
 
     def hasty(situation: Any, command: Any) -> Any:
         decision = right.decide(situation, command)
         decision.worked_off = (command.spread.id,)
         return decision
 
-    with patch.dict(RULES, {spreading.EndTasksOfRun: replace(right, decide=hasty)}):
+    with patch.dict(RULES, {fanout.EndTasksOfRun: replace(right, decide=hasty)}):
         yield
 
 
 @mutant
 def skip_stops_at_the_first_level() -> Iterator[None]:
-    right = spreading.need_ended
+    right = fanout.need_ended
 
     def need_ended(*given: Any) -> Any:
         out = right(*given)
@@ -133,30 +137,30 @@ def skip_stops_at_the_first_level() -> Iterator[None]:
             out.spread = None
         return out
 
-    with everywhere("need_ended", need_ended, spreading):
+    with everywhere("need_ended", need_ended, fanout):
         yield
 
 
 @mutant
 def split_forgets_a_subtask() -> Iterator[None]:
-    right = spreading.need_ended
+    right = fanout.need_ended
 
-    def need_ended(case_: Any, spread: Any, replacements: Any, now: Any) -> Any:
-        return right(case_, replace(spread, replaced_by=spread.replaced_by[:-1]), replacements, now)
+    def need_ended(case_: Any, spread: Any, *more: Any) -> Any:
+        return right(case_, replace(spread, replaced_by=spread.replaced_by[:-1]), *more)
 
-    with everywhere("need_ended", need_ended, spreading):
+    with everywhere("need_ended", need_ended, fanout):
         yield
 
 
 @mutant
 def failed_need_counts_as_done() -> Iterator[None]:
-    right = spreading.need_ended
+    right = fanout.need_ended
 
-    def need_ended(case_: Any, spread: Any, replacements: Any, now: Any) -> Any:
+    def need_ended(case_: Any, spread: Any, *more: Any) -> Any:
         outcome = "done" if spread.outcome == "failed" else spread.outcome
-        return right(case_, replace(spread, outcome=outcome), replacements, now)
+        return right(case_, replace(spread, outcome=outcome), *more)
 
-    with everywhere("need_ended", need_ended, spreading):
+    with everywhere("need_ended", need_ended, fanout):
         yield
 
 
@@ -191,7 +195,7 @@ def parked_service_is_handed_out() -> Iterator[None]:
     def open_lanes(claim_: Any, lanes: Any, parked: Mapping[str, Any], now: Any) -> Any:
         return right(claim_, lanes, {}, now)
 
-    with everywhere("open_lanes", open_lanes, batch):
+    with everywhere("open_lanes", open_lanes, plan):
         yield
 
 
@@ -209,15 +213,15 @@ def repeated_claim_is_not_recognised() -> Iterator[None]:
 
 @mutant
 def question_does_not_hold_the_task() -> Iterator[None]:
-    right = case.ask
+    right = aggregate.ask
 
     def ask(out: Any, asked: Any, now: Any, *, wait: bool = True) -> Any:
         question = right(out, asked, now, wait=False)
         if out.case.lease is None:
-            out.case = case.come_to_rest(out.case, now)
+            out.case = aggregate.requeue(out.case, now)
         return question
 
-    with everywhere("ask", ask, tick, hold):
+    with everywhere("ask", ask, expiry, holder):
         yield
 
 
@@ -235,7 +239,7 @@ def _commit(planted: Callable[[Any], bool]) -> contextlib.AbstractContextManager
         while True:
             try:
                 return await store.transact(remember, durable=durable)
-            except (CommitUnknown, Conflict) as error:
+            except (CommitUnknown, RowConflict) as error:
                 if planted(error):
                     return done[-1]
 
@@ -256,7 +260,7 @@ def unknown_commit_is_taken_for_undone() -> Iterator[None]:
 
 @mutant
 def conflict_is_not_decided_anew() -> Iterator[None]:
-    with everywhere("CONFLICTS_MOST", 1, batcher):
+    with everywhere("CONFLICTS_MOST", 1, group_commit):
         yield
 
 
@@ -266,7 +270,7 @@ def journal_reads_by_id_alone() -> Iterator[None]:
         later = [entry for entry in self._entries if entry.position.id > after.id]
         return sorted(later, key=lambda entry: entry.position.id)[:limit]
 
-    with patch.object(database.Database, "journal", journal):
+    with patch.object(tables.Database, "journal", journal):
         yield
 
 
@@ -275,7 +279,7 @@ def journal_does_not_wait_for_those_under_way() -> Iterator[None]:
     def journal(self: Any, after: Any, limit: int) -> Any:
         return [entry for entry in self._entries if entry.position > after][:limit]
 
-    with patch.object(database.Database, "journal", journal):
+    with patch.object(tables.Database, "journal", journal):
         yield
 
 
@@ -308,7 +312,7 @@ def need_that_ended_before_is_overlooked() -> Iterator[None]:
         yield
 
 
-# --- batches abreast --------------------------------------------------------------------------------------------------
+# --- batches in parallel ----------------------------------------------------------------------------------------------
 
 
 @mutant
@@ -321,7 +325,7 @@ def batches_that_name_the_same_are_sent_at_once() -> Iterator[None]:
             return list(self._base.tables.claimed.get(command, ()))
 
     with (
-        patch.object(batch.Plan, "meets", lambda *_: False),
+        patch.object(plan.BatchPlan, "meets", lambda *_: False),
         patch.object(transaction.MemoryTransaction, "find_claimed", find_claimed),
     ):
         yield

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.testing.sim import CALM, Report, simulate
+from allswell.testing.sim import CALM, SimReport, simulate
 
 HOURS = 20
 WEEKS = [range(first, first + 5) for first in range(1, 51, 5)]
@@ -106,14 +106,14 @@ def almanac(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
-def lived(week: range, almanac: Path) -> list[Report]:
+def lived(week: range, almanac: Path) -> list[SimReport]:
     """The reports of a week, which is lived through once, by whichever process needs it first."""
     kept = almanac / f"days-{week.start}.json"
     with kept.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
             kept.write_bytes(msgspec.json.encode([simulate(seed, hours=HOURS) for seed in week]))
-    return msgspec.json.decode(kept.read_bytes(), type=list[Report])
+    return msgspec.json.decode(kept.read_bytes(), type=list[SimReport])
 
 
 @pytest.mark.parametrize(

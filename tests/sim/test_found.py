@@ -6,22 +6,21 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from allswell.app import make_watch
-from allswell.domain.command import Answer, Ask, Cancel, Claim, Fail, NewTask, Submit
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
-from allswell.domain.question import REPLY, Act, Option
-from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.question import REPLY, AnswerAction, Option
+from allswell.domain.rules.command import Answer, Ask, Cancel, Claim, Fail, NewTask, Submit
+from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.store.memory import AnswerLost, MemoryStore
 from allswell.store.memory.locks import LockTable, Owner
-from allswell.store.port import Kind
-from allswell.testing.clock import VirtualClock
-from allswell.testing.inside import engine_of
-from allswell.testing.loop import run
+from allswell.store.port import LockKind
+from allswell.testing.loop import VirtualClock, run
+from allswell.testing.sim.process import engine_of
 
 A, B, C, D = (TaskId(f"t_{letter}") for letter in "abcd")
 ME = AgentId("me")
-SPLIT = Option("split", "Split it", Act.SPLIT)
+SPLIT = Option("split", "Split it", AnswerAction.SPLIT)
 
 
 def on_a_watch(story: Callable[[Watch], Awaitable[None]], *, sweeping: bool = True) -> None:
@@ -192,7 +191,7 @@ def test_a_sweeper_survives_that_the_end_of_its_look_is_lost() -> None:
 def test_who_was_just_given_a_lock_does_not_seem_to_wait_for_it() -> None:
     async def story() -> None:
         locks = LockTable()
-        key = (Kind.TASK, "t_a")
+        key = (LockKind.TASK, "t_a")
         first, second, third = (Owner(name) for name in ("first", "second", "third"))
         await locks.acquire(first, key, exclusive=True)
         waiting = asyncio.create_task(locks.acquire(second, key, exclusive=True))

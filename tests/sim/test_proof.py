@@ -12,9 +12,10 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain import answer, audit, hold, verification, verifying, word
-from allswell.testing.sim.proof import simulate_proof
+from allswell.domain.lease import audit, holder, verification
+from allswell.domain.task import answer
 from tests.sim.planting import everywhere
+from tests.support.sim_proof import simulate_proof
 
 BUGS: dict[str, tuple[Callable[[], contextlib.AbstractContextManager[object]], str]] = {}
 
@@ -28,7 +29,7 @@ def planted(breaks: str) -> Callable[[Callable[[], Iterator[None]]], None]:
 
 @planted("what was not verified is not done")
 def an_unverified_done_counts() -> Iterator[None]:
-    with everywhere("verify_of", lambda _task: (), hold):
+    with everywhere("verify_of", lambda _task: (), holder):
         yield
 
 
@@ -53,7 +54,7 @@ def the_failures_are_forgotten() -> Iterator[None]:
         out.case = replace(out.case, task=replace(task, record=clean))
         right(out, lease, command, now)
 
-    with everywhere("judge_work", forgetful, hold):
+    with everywhere("judge_work", forgetful, holder):
         yield
 
 
@@ -70,7 +71,7 @@ def an_answer_does_not_start_the_count_anew() -> Iterator[None]:
 
 @planted("a verdict on a lease that is over counts for nothing")
 def the_fence_is_ignored_by_verdicts() -> Iterator[None]:
-    right = hold.hold
+    right = holder.hold
 
     def lenient(case: Any, command: Any, now: Any, draw: Any, run: Any) -> Any:
         if case.lease is not None and type(command).__name__ == "Verified":
@@ -81,7 +82,7 @@ def the_fence_is_ignored_by_verdicts() -> Iterator[None]:
             return out
         return right(case, command, now, draw, run)
 
-    with everywhere("hold", lenient, word):
+    with everywhere("hold", lenient, holder):
         yield
 
 
@@ -96,7 +97,7 @@ def a_failed_look_of_an_operator_ends_the_wait() -> Iterator[None]:
             for event in out.events
         ]
 
-    with everywhere("judge_claim", careless, verifying):
+    with everywhere("judge_claim", careless, holder):
         yield
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from allswell.store.call import LOOK_AGAIN, Call
-from allswell.store.port import Store
+from allswell.store.port import LOOK_AGAIN, Store, Wakeup
 from tests import patience
 
 
@@ -17,9 +16,9 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def heard_by(store: Store) -> list[Call]:
+async def heard_by(store: Store) -> list[Wakeup]:
     """All that a store hears from now on, which it is certain to."""
-    calls: list[Call] = []
+    calls: list[Wakeup] = []
     store.hear(calls.append)
     await until(lambda: LOOK_AGAIN in calls)
     calls.clear()

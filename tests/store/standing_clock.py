@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allswell.domain.names import RunId, TaskId
+from allswell.domain.ids import RunId, TaskId
 from allswell.store.port import Store
 
 ROWS = """

@@ -16,11 +16,12 @@ import psycopg
 import pytest
 
 import allswell
-from allswell.domain.listing import TaskFilter
-from allswell.engine.explaining.overview import look
-from allswell.store.port import drive
-from allswell.store.sqlite import accounting, views
-from allswell.store.sqlite.reader import SqliteReader
+from allswell.domain.task.model import TaskFilter
+from allswell.engine.status.verdict import look
+from allswell.store.port import run_sync
+from allswell.store.sqlite import views
+from allswell.store.sqlite import views as accounting
+from allswell.store.sqlite.views import SqliteReader
 
 MANY = 100_000
 STEPS = 1_000
@@ -78,8 +79,8 @@ def test_on_sqlite_nothing_looks_at_each_task(filled: Path) -> None:
 
 def test_and_what_it_says_is_so(filled: Path) -> None:
     with SqliteReader(filled) as reader:
-        seen = drive(look(reader))
-        held = drive(reader.view_tasks(TaskFilter(states=("held",))))
+        seen = run_sync(look(reader))
+        held = run_sync(reader.view_tasks(TaskFilter(states=("held",))))
     assert seen.well
     assert seen.counts == {"held": 1, "waiting": 1, "delayed": 1, "ready": MANY + 2}
     assert [row.task.name for row in held] == ["held"]
@@ -101,8 +102,8 @@ def test_one_that_nothing_will_move_is_found_among_them(filled: Path, tmp_path: 
         connection.execute(harm)
     connection.close()
     with SqliteReader(tmp_path / "x.db") as reader:
-        (lost,) = drive(reader.view_unaccounted())
-        row = drive(reader.view_task(lost))
+        (lost,) = run_sync(reader.view_unaccounted())
+        row = run_sync(reader.view_task(lost))
     assert row is not None
     assert found in (row.task.id, row.task.name)
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import START_WALL_MS, run
+from allswell.testing.loop import START_WALL_MS, VirtualClock, run
 from allswell.timing.clock import Clock
 
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from allswell.domain.names import TaskId
+from allswell.domain.ids import TaskId
 from allswell.errors import Unavailable
 from allswell.store.memory import MemoryStore
 from allswell.store.port import CommitUnknown, Store
-from allswell.testing.conformance import CASES, Case, Place, Skip, rows
-from allswell.testing.conformance.place import write
 from allswell.testing.faulty import FaultyStore
+from tests.support.conformance import CASES, Case, Place, Skip, rows
+from tests.support.conformance.place import write
 
 
 def test_each_failure_happens_to_the_unit_of_work_it_was_meant_for() -> None:

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 import allswell
-from allswell.domain.event import Event
-from allswell.domain.journal import Entry, Position
-from allswell.domain.names import AgentId, Millis, TaskId, Token
-from allswell.testing.history import Fate, Found, FoundTask, Op, Scribe, Witness, Wrong, check, inspect, read
+from allswell.domain.ids import AgentId, Millis, TaskId, Token
+from allswell.domain.rules.event import Entry, Event, Position
+from tests.support.history import Fate, Found, FoundTask, Op, Scribe, Witness, Wrong, check, inspect, read
 
 MS = 1_000_000
 T = "t_a"

@@ -12,7 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from allswell.testing.postgres import Cluster, ServerFailed, binaries, find_binaries
+from allswell.testing import postgres
+from allswell.testing.postgres import Cluster, ServerFailed, find_binaries
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +205,8 @@ def test_binaries_are_real_programs_and_not_wrappers(tmp_path: Path, monkeypatch
 
 def test_a_machine_without_a_server_fails_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(binaries, "_DISTRIBUTION_FOLDERS", ())
-    monkeypatch.setattr(binaries, "_packaged", lambda: None)
-    monkeypatch.setattr(binaries, "_REQUIREMENT", "./no/such/package")
+    monkeypatch.setattr(postgres, "_DISTRIBUTION_FOLDERS", ())
+    monkeypatch.setattr(postgres, "_packaged", lambda: None)
+    monkeypatch.setattr(postgres, "_REQUIREMENT", "./no/such/package")
     with pytest.raises(ServerFailed, match=r"no PostgreSQL server on this machine.*postgres-server"):
         find_binaries()

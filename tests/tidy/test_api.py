@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import allswell
-from allswell.engine.held import Held
+from allswell.engine.lease import Held
 from allswell.engine.sync import SyncHeld
 from tests.tidy import public_api
 
@@ -60,7 +60,7 @@ def waited_for(text: object) -> str:
     "kind, sync, only_async, only_sync",
     [
         (allswell.Watch, allswell.SyncWatch, LOOP, THREAD),
-        (Held, SyncHeld, {"completion"}, set[str]()),
+        (Held, SyncHeld, {"completion", "new_command", "repeat"}, set[str]()),
     ],
 )
 def test_code_that_is_not_async_has_the_same_calls(

@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 
 from allswell import errors
-from allswell.domain.event import KINDS
-from allswell.domain.task import State
-from allswell.doors.cli import app
-from allswell.doors.cli.commands import GROUPS
-from allswell.doors.cli.frame import Exit
-from allswell.doors.cli.parameter import parameters
+from allswell.domain.rules.event import KINDS
+from allswell.domain.task.model import State
+from allswell.interfaces.cli import app
+from allswell.interfaces.cli.context import Exit
+from allswell.interfaces.cli.options import parameters
+from allswell.interfaces.cli.registry import GROUPS
 from allswell.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def test_the_pages_are_what_the_script_would_write(generate: ModuleType) -> None
 
 
 def test_every_state_has_a_sentence(generate: ModuleType) -> None:
-    assert set(generate.sentences(generate.task, "State")) == {state.name for state in State}
+    assert set(generate.sentences(generate.model, "State")) == {state.name for state in State}
 
 
 def test_every_event_has_a_sentence_that_ends(generate: ModuleType) -> None:
@@ -74,7 +74,7 @@ def test_every_command_is_in_a_group_and_says_what_it_does() -> None:
 
 
 def test_every_exit_code_is_in_the_reference(generate: ModuleType) -> None:
-    assert set(generate.sentences(generate.frame, "Exit")) == {code.name for code in Exit}
+    assert set(generate.sentences(generate.context, "Exit")) == {code.name for code in Exit}
     assert [code for code in Exit if f"\n| {int(code)} | " not in page("commands.md")] == []
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import time
 
-from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.clock import Clock, StandingClock, SystemClock
+
+
+class Moved(SystemClock):
+    """A clock that goes when it is told to."""
+
+    now = 1_000_000
+
+    def monotonic(self) -> int:
+        return self.now
 
 
 def test_wall_is_unix_time_in_milliseconds() -> None:
@@ -19,3 +28,18 @@ def test_monotonic_is_clock_monotonic_and_never_goes_back() -> None:
     readings = [clock.monotonic() for _ in range(1_000)]
     assert before <= readings[0]
     assert readings == sorted(readings)
+
+
+def test_a_clock_that_stands_does_not_count_and_never_goes_back() -> None:
+    behind = Moved()
+    clock = StandingClock(behind)
+    began = clock.monotonic()
+    behind.now += 1_000
+    assert clock.monotonic() - began == 1_000
+    clock.stand(behind.monotonic() - 400)
+    assert clock.monotonic() - began == 1_000, "what was read is not taken back"
+    behind.now += 5_000
+    assert (clock.monotonic() - began, clock.stands_for) == (1_000, 5_400)
+    clock.go_on()
+    behind.now += 500
+    assert (clock.monotonic() - began, clock.stands_for) == (1_100, 0)

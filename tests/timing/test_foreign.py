@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import allswell
-from allswell.runtime.watchdog import LoopWatchdog
+from allswell.runtime.host import LoopWatchdog
 
 Door = Callable[[], Awaitable[object]]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from allswell.domain.message import Message
+from allswell.domain.worker.message import Message
 from allswell.worker import Handlers
 
 Connection = psycopg.Connection[Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -13,16 +14,15 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from allswell.domain.layers import Layers
-from allswell.domain.message import Message
+from allswell.domain.worker.limits import Layers
+from allswell.domain.worker.message import Message
 from allswell.errors import Refused
 from allswell.testing.postgres import Cluster
-from allswell.worker import BusinessFailure, Permanent, Transient, send, send_batch
-from allswell.worker.cancelled import Cancellations
-from allswell.worker.limit import Limit
-from allswell.worker.plan import WorkerPlan
+from allswell.worker import BusinessFailure, Permanent, Transient, send, send_async, send_batch, send_batch_async
+from allswell.worker.connection import Cancellations, Limit
+from allswell.worker.handlers import WorkerPlan
 from allswell.worker.process import ProcessOrder
-from allswell.worker.supervising import ChildProcess
+from allswell.worker.supervisor import ChildProcess
 from tests.worker.stage import Stage, until
 
 Connection = psycopg.Connection[Any]
@@ -80,7 +80,7 @@ def test_each_kind_of_end(stage: Stage) -> None:
         "swallow": ("retrying", "BROKEN_CONNECTION", 1),
         "close": ("retrying", "BROKEN_CONNECTION", 1),
         "commit": ("quarantined", "BROKEN_CONNECTION", 0),
-        "no such type": ("quarantined", "UNKNOWN_TYPE", 0),
+        "no such type": ("retrying", "UNKNOWN_TYPE", 1),
         "good": None,
         "list": ("quarantined", "UNREADABLE", 0),
         "null": ("quarantined", "UNREADABLE", 0),
@@ -340,3 +340,80 @@ def test_a_batch_is_sent_whole_or_not_at_all(stage: Stage) -> None:
         send_batch(stage.outside, stage.queue, [("part", 1), ("refused", 2)], then=("all", None))
     assert stage.execute("SELECT count(*) FROM allswell_worker.batch") == before
     assert stage.messages() == []
+
+
+@pytest.mark.row("W7")
+def test_what_is_sent_is_never_committed_for_the_caller(stage: Stage) -> None:
+    parts, last = [("part", n) for n in range(3)], ("all", None)
+    before = stage.execute("SELECT count(*) FROM allswell_worker.batch")
+    with psycopg.connect(stage.url) as connection:  # idle: the batch is the first statement of its transaction
+        send_batch(connection, stage.queue, parts, then=last)
+        connection.rollback()
+        send(connection, stage.queue, "work")
+        connection.rollback()
+
+    async def asynchronously() -> list[int]:
+        async with await psycopg.AsyncConnection.connect(stage.url) as connection:
+            await send_batch_async(connection, stage.queue, parts, then=last)
+            await connection.rollback()
+            await send_batch(connection, stage.queue, parts, then=last)
+            await send(connection, stage.queue, "work")
+            await connection.rollback()
+            kept = [await send_async(connection, stage.queue, "work"), await send(connection, stage.queue, "work")]
+            await connection.commit()
+            return kept
+
+    kept = asyncio.run(asynchronously())
+    assert [id_ for id_, _ in stage.messages()] == kept
+    assert stage.execute("SELECT count(*) FROM allswell_worker.batch") == before
+
+
+def test_a_batch_is_sent_by_async_handlers_with_their_own_transaction(stage: Stage) -> None:
+    seen: list[object] = []
+    worker = stage.worker()
+
+    @worker.handler("work")
+    async def work(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        await send_batch(connection, stage.queue, [("part", 1), ("part", 2)], then=("all", message.payload))
+        if message.payload == "fail":
+            raise Permanent("NO")
+
+    worker.handler("part")(lambda _message, _connection: None)
+    worker.handler("all")(lambda message, _connection: seen.append(message.payload))
+    with worker:
+        stage.send("work", "fail")
+        stage.send("work", "good")
+        until(lambda: worker.counts()["handled"] == 4, "a batch and what follows it")
+    assert seen == ["good"]
+
+
+@pytest.mark.row("W5")
+def test_an_unknown_type_waits_for_a_deploy_before_it_is_quarantined(stage: Stage) -> None:
+    worker = stage.worker(unknown_type_pause=30, unknown_type_rounds=2, retry_pauses=(10,))
+    worker.handler("old")(lambda _message, _connection: None)
+    new, never = stage.send("new"), stage.send("never")
+    with worker:
+        until(lambda: stage.trouble(new) == ("retrying", "UNKNOWN_TYPE", 1), "it waits")
+        assert 15 < stage.shows_in(new) <= 30
+        until(lambda: stage.trouble(never) == ("retrying", "UNKNOWN_TYPE", 1), "the other as well")
+        stage.show_now()
+        until(lambda: stage.trouble(never) == ("retrying", "UNKNOWN_TYPE", 2), "the second round")
+        until(lambda: stage.trouble(new) == ("retrying", "UNKNOWN_TYPE", 2), "of both")
+        worker.handler("new")(lambda _message, _connection: (_ for _ in ()).throw(Transient("DOWN")))
+        stage.show_now()
+        until(lambda: stage.trouble(never) == ("quarantined", "UNKNOWN_TYPE", 2), "there is no third")
+        until(lambda: stage.trouble(new) == ("retrying", "DOWN", 1), "what waited for its handler has all its retries")
+
+
+@pytest.mark.row("W5")
+def test_a_pause_that_a_handler_asked_for_counts_as_a_retry(stage: Stage) -> None:
+    worker = stage.worker(retry_pauses=(1, 1))
+    worker.handler("work")(lambda _message, _connection: (_ for _ in ()).throw(Transient("BUSY", retry_after=7200)))
+    id_ = stage.send()
+    with worker:
+        for retries in (1, 2):
+            expected = ("retrying", "BUSY", retries)
+            until(partial(lambda expected: stage.trouble(id_) == expected, expected), "it is tried again")
+            assert 7_000 < stage.shows_in(id_) <= 7_200
+            stage.show_now()
+        until(lambda: stage.trouble(id_) == ("quarantined", "BUSY", 2), "then an operator is asked")

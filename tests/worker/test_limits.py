@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from allswell.domain.message import Message
+import allswell
+from allswell.domain.worker.message import Message
 from allswell.testing.postgres import Cluster
 from allswell.testing.proxy import Proxy
 from allswell.worker.connection import HandlerConnection, check
@@ -205,3 +206,27 @@ def test_a_network_that_falls_silent_and_comes_back_costs_no_message(stage: Stag
             until(stage.written, "it is handled after all")
             until(lambda: not stage.messages(), "its end is written")
         assert stage.written() == [(id_, "")]
+
+
+@pytest.mark.row("W2")
+def test_handlers_know_how_much_time_they_have(stage: Stage) -> None:
+    left: dict[str, float | None] = {}
+    worker = stage.worker(visibility_timeout=20, statement_timeout=10_000, long_timeout=600)
+
+    @worker.handler("sync")
+    def sync(_message: Message, _connection: psycopg.Connection[Any]) -> None:
+        left["sync"] = allswell.remaining_ms()
+        with allswell.within("1h") as inner:
+            left["inner"] = inner.remaining_ms()
+
+    @worker.handler("async")
+    async def not_sync(_message: Message, _connection: psycopg.AsyncConnection[Any]) -> None:
+        left["async"] = allswell.remaining_ms()
+
+    worker.handler("long", long=True)(lambda _message, _connection: left.update(long=allswell.remaining_ms()))
+    with worker:
+        for kind in ("sync", "async", "long"):
+            stage.send(kind)
+        until(lambda: worker.counts()["handled"] == 3, "all are handled")
+    assert all(10_000 < (left[kind] or 0) <= 20_000 for kind in ("sync", "inner", "async")), left
+    assert 500_000 < (left["long"] or 0) <= 600_000

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from allswell.domain.message import Message
+from allswell.domain.worker.message import Message
 from allswell.errors import Refused
-from allswell.worker import Handlers, Permanent, Transient, Worker, setup
-from tests.doors.cli.upkeep import run
+from allswell.worker import Handlers, Permanent, Transient, Worker, send_batch, setup
+from tests.interfaces.cli.upkeep import run
 from tests.worker.stage import Stage, until
 
 Connection = psycopg.Connection[Any]
@@ -199,3 +199,78 @@ def test_limits_in_the_wrong_order_and_figures_that_nobody_can_wait_for_are_refu
     for name, figure in (("poll_interval", float("inf")), ("stop_timeout", float("nan")), ("retry_pauses", [1e12])):
         with pytest.raises(ValueError, match=name):
             Worker("postgresql://x", "orders", **{name: figure})  # type: ignore[arg-type]
+
+
+@pytest.mark.row("W5")
+def test_what_a_handler_raises_is_logged_with_its_traceback_once_for_each_place(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = stage.worker(concurrency=1)
+
+    def deep(amount: object) -> None:
+        raise ValueError(f"amount {amount} is none")  # here it is raised
+
+    worker.handler("order.paid")(lambda message, _connection: deep(message.payload))
+
+    @worker.handler("order.sent")
+    async def sent(_message: object, _connection: object) -> None:
+        raise RuntimeError("no carrier")  # and here
+
+    with worker:
+        ids = [stage.send("order.paid", n) for n in range(3)] + [stage.send("order.sent")]
+        until(lambda: worker.counts()["retried"] + worker.counts()["quarantined"] == 4, "all have failed")
+    traced = [record for record in caplog.records if record.exc_info]
+    assert [record.getMessage() for record in traced] == [
+        f"message {ids[0]} (order.paid) raised ValueError: amount 0 is none",
+        f"message {ids[3]} (order.sent) raised RuntimeError: no carrier",
+    ]
+    assert "# here it is raised" in caplog.text
+    assert "# and here" in caplog.text
+    assert "shift.py" not in caplog.text.partition("here it is raised")[0].rpartition("Traceback")[2], "only theirs"
+
+
+def test_what_postgresql_cannot_keep_is_refused_in_words(stage: Stage) -> None:
+    for bad in ({"text": "a\0b"}, ["\0"]):
+        with pytest.raises(Refused, match="has a NUL character"):
+            stage.send("work", bad)
+    with pytest.raises(Refused, match="has a NUL character"):
+        stage.send("wo\0rk")
+    with pytest.raises(Refused, match="has a NUL character"):
+        send_batch(stage.outside, stage.queue, [("work", "\0")], then=("all", None))
+    assert stage.send("work", "a backslash and u0000: \\u0000"), "which is no NUL"
+
+
+@pytest.mark.row("W6")
+def test_shared_clients_are_made_at_the_start_and_closed_at_the_stop(stage: Stage) -> None:
+    story: list[str] = []
+    loops: set[object] = set()
+    worker = stage.worker()
+
+    @worker.on_start
+    def begin() -> None:
+        story.append("begin")
+
+    @worker.on_start
+    async def begin_async() -> None:
+        story.append("begin async")
+        loops.add(asyncio.get_running_loop())
+
+    @worker.on_stop
+    async def end() -> None:
+        story.append("end")
+        loops.add(asyncio.get_running_loop())
+
+    @worker.on_stop
+    def fail() -> None:
+        raise RuntimeError("is told, and hinders nothing")
+
+    @worker.handler("work")
+    async def work(_message: object, _connection: object) -> None:
+        story.append("work")
+        loops.add(asyncio.get_running_loop())
+
+    stage.send()
+    with worker:
+        until(lambda: worker.counts()["handled"] == 1, "it is handled")
+    assert story == ["begin", "begin async", "work", "end"]
+    assert len(loops) == 1, "async hooks run where async handlers do"

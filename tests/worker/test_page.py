@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from allswell.domain.message import Message
+from allswell.domain.worker.message import Message
 from allswell.worker import Permanent
-from tests.doors.http.served import serving
-from tests.doors.page.scene import HOSTILE
-from tests.doors.page.test_screens import shown
-from tests.doors.page.visit import logged_in
+from tests.interfaces.http.served import serving
+from tests.interfaces.web.scene import HOSTILE
+from tests.interfaces.web.test_screens import shown
+from tests.interfaces.web.visit import logged_in
 from tests.worker.stage import Stage, until
 
 ASKED = "SELECT id FROM allswell.question WHERE closed_at IS NULL AND id LIKE %s"

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from allswell.domain.message import Message
+from allswell.domain.worker.message import Message
 from allswell.worker import Permanent, setup
 from tests.store.postgres.pooler import POOLERS, behind, left_behind
 from tests.worker.stage import Stage, until

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
+from allswell.domain.worker.message import Message
 from allswell.errors import Refused, Unavailable
 from allswell.testing.postgres import Cluster
-from allswell.worker import Handlers, Worker, send, setup
+from allswell.worker import Handlers, Permanent, Transient, Worker, send, setup
+from tests.interfaces.cli.upkeep import run
 from tests.worker.stage import Stage, until
 
 OLD_PGMQ = """
@@ -126,3 +131,55 @@ def test_handlers_that_could_never_be_called_are_refused(stage: Stage) -> None:
         stage.send("work", object())
     with pytest.raises(Refused, match="whole number of seconds"):
         stage.send("work", delay=-1)
+
+
+@pytest.mark.row("W7")
+def test_a_role_without_rights_is_told_which_grants_it_needs_and_works_with_them(
+    stage: Stage, pg_cluster: Cluster, tmp_path: Path
+) -> None:
+    role = f"worker_of_{stage.queue}"
+    stage.execute(f"GRANT SELECT, INSERT ON {stage.table} TO public")
+    url = make_role(pg_cluster, stage.url, role)
+    try:
+        for words in (("worker", "tests.worker.jobs:handlers", "--queue", stage.queue), ("worker", "status")):
+            refused = run(*words, cwd=tmp_path, ALLSWELL_STORE=url)
+            assert (refused.code, "bug" in refused.err, role in refused.err) == (2, False, True), refused.err
+            assert "--print-grants" in refused.err
+        printed = run("worker", "setup", stage.queue, "--print-grants", cwd=tmp_path, ALLSWELL_STORE=url)
+        assert printed.code == 0, printed.err
+        assert f"GRANT USAGE ON SCHEMA pgmq, allswell, allswell_worker TO {role};" in printed.out
+        with psycopg.connect(pg_cluster.admin_url(stage.url.rpartition("/")[2]), autocommit=True) as owner:
+            owner.execute(printed.out.encode())
+        worker = stage.worker(url)
+
+        @worker.handler("work")
+        def work(message: Message, connection: psycopg.Connection[Any]) -> None:
+            if message.payload == "bad":
+                raise Permanent("NO")
+            if message.payload == "later":
+                raise Transient("DOWN")
+            stage.write(connection, message.id)
+            send(connection, stage.queue, "next")
+
+        worker.handler("next")(lambda _message, _connection: None)
+        with worker:
+            for payload in ("good", "bad", "later"):
+                stage.send("work", payload)
+            until(lambda: worker.counts()["handled"] == 2, "what is good is handled, and what it sent")
+            until(lambda: worker.counts()["quarantined"] == worker.counts()["retried"] == 1, "the others end as well")
+    finally:
+        drop_role(pg_cluster, stage.url, role)
+
+
+def make_role(cluster: Cluster, url: str, role: str) -> str:
+    """A role that may connect and nothing more; the URL that it connects with."""
+    with psycopg.connect(cluster.admin_url(url.rpartition("/")[2]), autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'".encode())
+        owner.execute(f"ALTER ROLE {role} SET search_path = allswell, public".encode())  # where tests make tables
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"{role}:{role}@{parts.netloc.rpartition('@')[2]}"))
+
+
+def drop_role(cluster: Cluster, url: str, role: str) -> None:
+    with psycopg.connect(cluster.admin_url(url.rpartition("/")[2]), autocommit=True) as owner:
+        owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -24,13 +25,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from allswell.domain.handling import MessagePolicy
-from allswell.domain.layers import Layers
+from allswell.domain.worker.limits import Layers
+from allswell.domain.worker.message import Message, MessagePolicy
 from allswell.testing.postgres import Cluster
-from allswell.worker import send, setup
-from allswell.worker.plan import WorkerPlan
+from allswell.worker import Permanent, Worker, send, setup
+from allswell.worker.handlers import WorkerPlan
 from allswell.worker.process import ProcessOrder
-from allswell.worker.supervising import ChildProcess
+from allswell.worker.supervisor import ChildProcess
 from tests import patience
 from tests.worker.stage import until
 
@@ -205,3 +206,58 @@ def _tell(*figures: object) -> None:
 def _all_are_ready(storm: Storm) -> bool:
     storm.replace_the_dead()
     return all(child.status is not None and child.status.ready for child in storm.children)
+
+
+FAILURES = int(os.environ.get("ALLSWELL_WORKER_STORM_FAILURES", "40000"))
+GOOD, GOOD_SECONDS, SLOTS = 1_000, 0.2, 10
+
+
+@pytest.mark.slow
+@pytest.mark.row("W5", "W6")
+def test_a_storm_of_permanent_failures_holds_up_nothing_else() -> None:
+    with Cluster() as cluster:
+        url = cluster.create_database()
+        setup(url, "storm")
+        alone, _ = _failing(url, 0)
+        beside, grown = _failing(url, FAILURES)
+        _tell(f"good messages alone {alone:.1f} s, beside {FAILURES} failures {beside:.1f} s, memory +{grown} kB")
+        with psycopg.connect(url) as connection:
+            kept = connection.execute("SELECT state, count(*) FROM allswell_worker.trouble GROUP BY 1").fetchall()
+            asked = connection.execute("SELECT count(*) FROM allswell.question").fetchone()
+        assert (kept, asked) == ([("quarantined", FAILURES)], (1,))
+        assert beside <= 2 * alone
+        assert grown < 50_000, "what waits is bounded"
+
+
+def _failing(url: str, failures: int) -> tuple[float, int]:
+    """Good messages among bad ones, evenly; how long the good ones took, and how many kB of memory were added."""
+    each = failures // GOOD + 1
+    query = """SELECT pgmq.send_batch('storm', array(
+        SELECT jsonb_build_object('type', CASE WHEN n %% %s = 0 THEN 'good' ELSE 'bad' END, 'payload', n)
+        FROM generate_series(1, %s) AS n))"""
+    with psycopg.connect(url) as connection:
+        connection.execute(query, (each, failures + GOOD))
+    worker, calls = Worker(url, "storm", concurrency=SLOTS), Counter[int]()
+    worker.handler("good")(lambda _message, _connection: time.sleep(GOOD_SECONDS))
+
+    @worker.handler("bad")
+    def bad(message: Message, _connection: object) -> None:
+        calls[message.id] += 1
+        raise Permanent("NO_ACCOUNT", f"there is no account {message.payload}")
+
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with worker:
+        _until_counted(worker, "handled", GOOD)
+        took = time.monotonic() - began
+        _until_counted(worker, "quarantined", failures)
+    assert (len(calls), max(calls.values(), default=1)) == (failures, 1), "each is tried once"
+    return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+
+def _until_counted(worker: Worker, what: str, number: int) -> None:
+    seen, give_up = -1, 0.0
+    while (now := worker.counts()[what]) < number:
+        if now > seen:
+            seen, give_up = now, time.monotonic() + patience.SECONDS
+        assert time.monotonic() < give_up, f"{now} {what}, and no more"
+        time.sleep(0.02)

@@ -14,7 +14,7 @@ from finished import execute
 from protocol import Contestant, serve
 
 import allswell
-from allswell.engine.handle import Lease
+from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 
 T = TypeVar("T")

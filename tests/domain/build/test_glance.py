@@ -1,20 +1,21 @@
 """A build at one glance: how far it is, who is at what, and what comes next."""
 
-from allswell.domain.build.glance import BuildGlance, work_on
-from allswell.domain.build.standing import (
+from allswell.domain.build.state import (
     LIMIT_OPTIONS,
     BuildAudit,
+    BuildGlance,
     BuildQuestion,
+    BuildStanding,
     ComponentStanding,
     ComponentState,
-    Standing,
+    work_on,
 )
-from allswell.domain.names import QuestionId, RunId, TaskId, Token
+from allswell.domain.ids import QuestionId, RunId, TaskId, Token
 
 
-def standing(*questions: BuildQuestion, **states: tuple[ComponentState, str]) -> Standing:
+def standing(*questions: BuildQuestion, **states: tuple[ComponentState, str]) -> BuildStanding:
     found = {name: ComponentStanding(name, state, tuple(needs.split())) for name, (state, needs) in states.items()}
-    return Standing(found, questions=questions)
+    return BuildStanding(found, questions=questions)
 
 
 def test_what_can_begin_soon_is_what_waits_for_nothing_but_work_under_way() -> None:

@@ -4,34 +4,31 @@ import pytest
 
 from allswell.domain.build.hearing import Rights, Speaker, follow_line
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.line import Line, Misread, RejectLine
-from allswell.domain.build.standing import (
+from allswell.domain.build.line import Line, Misread, RejectLine, read_line
+from allswell.domain.build.state import (
+    AnswerQuestion,
     BuildAudit,
     BuildQuestion,
-    ClaimMark,
-    ComponentStanding,
-    PastAttempt,
-    Standing,
-)
-from allswell.domain.build.step import (
-    AnswerQuestion,
+    BuildStanding,
     BuildStep,
+    ClaimMark,
     CollectClaim,
+    ComponentStanding,
     GiveVerdict,
     HandIn,
     HoldComponent,
     IgnoreLine,
+    PastAttempt,
     SayLine,
 )
-from allswell.domain.build.wording import read_line
-from allswell.domain.names import Millis, QuestionId, TaskId, Token
+from allswell.domain.ids import Millis, QuestionId, TaskId, Token
 
 FREE = ComponentStanding("Db", "free", task=TaskId("t_db"))
 HELD = ComponentStanding("api", "held", (), TaskId("t_api"), "@a", Token(1), ClaimMark(Millis(100), "m1"))
 AUDIT = BuildAudit(1, TaskId("t_audit"), "https://x/1", "@a", Token(1))
 IN_AUDIT = ComponentStanding("web", "held", (), TaskId("t_web"), "@a", Token(1), audits=(AUDIT,))
 ASKED = BuildQuestion(QuestionId("q_1.1"), "What now?", ("retry", "skip"))
-STANDING = Standing({one.name: one for one in (FREE, HELD, IN_AUDIT)}, questions=(ASKED,))
+STANDING = BuildStanding({one.name: one for one in (FREE, HELD, IN_AUDIT)}, questions=(ASKED,))
 
 
 def follow(text: str, who: str = "@b", rights: Rights | None = None, *, keyed: bool = True, at: int = 200) -> BuildStep:
@@ -73,7 +70,7 @@ def test_only_the_holder_speaks_for_a_component() -> None:
     for text in ("PROGRESS api 50%", "BLOCKED api db", "READY api https://x/1", 'ABORT api "x"'):
         assert why(follow(text)) == "you do not have it; @a has it now"
         assert not isinstance(follow(text, "@a"), SayLine)
-    assert follow("PROGRESS api 50% half", "@a") == HoldComponent(TaskId("t_api"), Token(1), "@a", "half", 0.5)
+    assert follow("PROGRESS api 50% half", "@a") == HoldComponent("api", TaskId("t_api"), Token(1), "@a", "half", 0.5)
 
 
 @pytest.mark.row("C2")

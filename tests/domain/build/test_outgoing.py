@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.build.heard import Heard, KnownMessages
-from allswell.domain.build.line import AckLine, Line, RejectLine
-from allswell.domain.build.outgoing import MESSAGE_BYTES, Outgoing, Pace
-from allswell.domain.build.wording import read, tasks_lines, write
-from allswell.domain.names import Millis
+from allswell.domain.build.announcements import MESSAGE_BYTES, AnnouncePace, Outgoing
+from allswell.domain.build.hearing import HeardMessage, KnownMessages
+from allswell.domain.build.line import AckLine, Line, RejectLine, read, tasks_lines, write
+from allswell.domain.ids import Millis
 
 pytestmark = pytest.mark.row("C8")
 
@@ -41,7 +40,7 @@ def say_all(outgoing: Outgoing, server: StrictServer, now: int = 0, late: int = 
         assert message is not None
         now += late
         if server.take(message.place, message.content, now):
-            assert outgoing.echoed(message.place, message.content, Millis(now + late)) == message.lines
+            assert outgoing.echoed(Millis(now + late)) == message.lines
         else:
             outgoing.limited(Millis(now + late))
     return now
@@ -97,25 +96,37 @@ def test_lines_that_come_while_one_is_under_way_gather() -> None:
     for line in "bcd":
         outgoing.put(HERE, line)
     assert outgoing.take(Millis(5_000)) is None
-    assert outgoing.echoed(HERE, "a", Millis(5_000)) == 1
+    assert outgoing.echoed(Millis(5_000)) == 1
     assert outgoing.take(Millis(5_999)) is None
     gathered = outgoing.take(Millis(6_000))
     assert gathered is not None
     assert gathered.content == "b\nc\nd"
 
 
-def test_an_echo_of_something_else_is_none() -> None:
+def test_what_the_server_says_in_our_name_is_the_echo_of_what_was_sent_and_of_nothing_else() -> None:
     outgoing = Outgoing()
     outgoing.put(HERE, "a")
-    assert outgoing.echoed(HERE, "a", Millis(0)) == 0  # nobody has said it yet
+    assert outgoing.echoed(Millis(0)) == 0  # it was not sent yet
     outgoing.take(Millis(0))
-    assert outgoing.echoed(HERE, "b", Millis(1)) == 0
-    assert outgoing.echoed("#other", "a", Millis(1)) == 0
-    assert len(outgoing) == 1
+    outgoing.limited(Millis(1))
+    assert outgoing.echoed(Millis(1)) == 0  # the server has thrown it away
+    outgoing.take(Millis(5_000))
+    assert outgoing.echoed(Millis(5_001)) == 1
+    assert outgoing.echoed(Millis(5_002)) == 0
+    assert len(outgoing) == 0
+
+
+def test_a_message_that_the_server_takes_only_later_waits_and_is_sent_again() -> None:
+    outgoing = Outgoing()
+    outgoing.put(HERE, "a")
+    first = outgoing.take(Millis(0))
+    outgoing.held(Millis(60_000))
+    assert (outgoing.due_at(), outgoing.take(Millis(59_999))) == (60_000, None)
+    assert outgoing.take(Millis(60_000)) == first
 
 
 def test_without_an_echo_the_connection_is_not_trusted() -> None:
-    outgoing = Outgoing(Pace(echo=5_000))
+    outgoing = Outgoing(AnnouncePace(echo=5_000))
     outgoing.put(HERE, "a")
     outgoing.take(Millis(0))
     assert not outgoing.is_overdue(Millis(4_999))
@@ -132,7 +143,7 @@ def test_after_a_break_the_replay_says_whether_it_was_taken(taken: bool) -> None
     outgoing.put(HERE, "b")
     assert (outgoing.due_at(), outgoing.take(Millis(99_000))) == (None, None)
     if taken:
-        assert outgoing.echoed(HERE, "a", Millis(60_000)) == 1
+        assert outgoing.echoed(Millis(60_000)) == 1
     outgoing.caught_up(Millis(60_000))
     message = outgoing.take(Millis(61_000))
     assert message is not None
@@ -176,7 +187,7 @@ def test_whatever_happens_all_arrives_in_order_for_each_receiver(
         if trouble.startswith("cut"):
             outgoing.cut_off()
         if trouble != "cut before":
-            assert outgoing.echoed(message.place, message.content, Millis(now))
+            assert outgoing.echoed(Millis(now))
         if trouble.startswith("cut"):
             outgoing.caught_up(Millis(now))
     arrived = [(place, line) for place, content in taken for line in content.split("\n")]
@@ -187,12 +198,12 @@ def test_whatever_happens_all_arrives_in_order_for_each_receiver(
 
 def test_a_replayed_message_is_known_again() -> None:
     known = KnownMessages(most=3)
-    first = Heard("@a", "CLAIM x", Millis(5), "m1").mark
+    first = HeardMessage("@a", "CLAIM x", Millis(5), "m1").mark
     assert known.is_new(first)
-    assert not known.is_new(Heard("@a", "CLAIM x", Millis(5), "m1", replay=True).mark)
-    nameless = Heard("@a", "CLAIM x", Millis(6)).mark
+    assert not known.is_new(HeardMessage("@a", "CLAIM x", Millis(5), "m1", replay=True).mark)
+    nameless = HeardMessage("@a", "CLAIM x", Millis(6)).mark
     assert known.is_new(nameless)
     assert not known.is_new(nameless)
-    assert known.is_new(Heard("@b", "CLAIM x", Millis(6)).mark)
-    assert known.is_new(Heard("@a", "CLAIM x", Millis(7)).mark)  # said again
+    assert known.is_new(HeardMessage("@b", "CLAIM x", Millis(6)).mark)
+    assert known.is_new(HeardMessage("@a", "CLAIM x", Millis(7)).mark)  # said again
     assert known.is_new(first)  # so long ago that it was forgotten

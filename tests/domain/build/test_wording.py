@@ -5,6 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from allswell.domain.build.line import (
+    LINE_BYTES,
+    MESSAGE_MAX,
+    MOST_LINES,
     AbortLine,
     AckLine,
     AnswerLine,
@@ -23,11 +26,6 @@ from allswell.domain.build.line import (
     RetryLine,
     TasksLine,
     TimeoutLine,
-)
-from allswell.domain.build.wording import (
-    LINE_BYTES,
-    MESSAGE_MAX,
-    MOST_LINES,
     is_component_name,
     read,
     read_line,
@@ -110,6 +108,22 @@ def test_case_bold_and_space_change_nothing(line: Line, shape: str) -> None:
         ("ESCALATE all builders have failed auth", EscalateLine("all builders have failed auth")),
         ('ESCALATE "late" ANSWER q_7.1 extend|stop', EscalateLine("late", "q_7.1", ("extend", "stop"))),
         ("build complete", CompleteLine()),
+        ("READY auth https://x/1 (retry)", ReadyLine("auth", "https://x/1")),
+        ("READY auth", ReadyLine("auth")),
+        ("READY auth (retry)", ReadyLine("auth")),
+        ("READY auth [the pr](https://x/1)", ReadyLine("auth", "https://x/1")),
+        ("Ready: `auth` https://x/1 please", ReadyLine("auth", "https://x/1")),
+        ("CLAIM auth please", ClaimLine("auth")),
+        ("CLAIM: auth", ClaimLine("auth")),
+        ('CLAIM "auth"', ClaimLine("auth")),
+        ("CLAIM 'auth'", ClaimLine("auth")),
+        ("- CLAIM auth", ClaimLine("auth")),
+        ("1. **CLAIM** auth", ClaimLine("auth")),
+        ("`CLAIM auth`", ClaimLine("auth")),
+        ("CLAIM please", ClaimLine("please")),
+        ("AUDIT auth: FAIL: no tests", AuditLine("auth", passed=False, details="no tests")),
+        ("- AUDIT `auth` PASS.", AuditLine("auth", passed=True)),
+        ("PROGRESS: auth 40%", ProgressLine("auth", 40)),
     ],
 )
 def test_what_agents_write_is_understood(text: str, line: Line) -> None:
@@ -124,7 +138,7 @@ def test_what_agents_write_is_understood(text: str, line: Line) -> None:
         "hello",
         "I claim auth",
         "> CLAIM auth",
-        "- CLAIM auth",
+        "> - CLAIM auth",
         "CLAIMauth",
         "**CLAIM auth",
         "```",
@@ -148,7 +162,9 @@ def test_other_talk_is_ignored(text: str) -> None:
         "CLAIM -rf",
         "CLAIM a\x1bb",
         "CLAIM " + "a" * 65,
-        "READY auth",
+        "CLAIM auth now",
+        "CLAIM auth, ../etc",
+        "CLAIM a b",
         "READY auth javascript:alert(1)",
         "READY auth https://x/\u202e",
         "READY when you are",
@@ -164,6 +180,12 @@ def test_what_begins_like_a_line_and_is_none_is_told(text: str) -> None:
     (found,) = read(text)
     assert isinstance(found, Misread)
     assert found.why.startswith("this is not ")
+
+
+def test_several_claims_in_one_line_are_as_many_claims() -> None:
+    expected = [ClaimLine("a"), ClaimLine("b"), ClaimLine("c")]
+    assert read("CLAIM a, `b` and c please") == expected
+    assert read("- claim: a,b, and c") == expected
 
 
 def test_several_lines_among_talk_are_read_in_order() -> None:

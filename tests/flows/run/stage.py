@@ -8,22 +8,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
+
 import allswell
-from allswell.domain.names import RunId
-from allswell.flows.arithmetic import load_flow
-from allswell.flows.run.base import RunBase
-from allswell.flows.run.files import Files
+from allswell.domain.ids import RunId
+from allswell.flows.run.context import RunContext
+from allswell.flows.run.folder import RunBase
 from allswell.flows.run.plan import given_inputs
 from allswell.flows.run.resume import free_dead, go_on
-from allswell.flows.run.runner import Runner, Summary
-from allswell.flows.run.site import Site
-from allswell.flows.run.standing import look as look_at
-from allswell.flows.run.start import Beginning, begin, make_site
+from allswell.flows.run.runner import Beginning, Runner, Summary, begin, make_site
+from allswell.flows.run.state import look as look_at
+from allswell.flows.schema import load_flow
 from allswell.flows.spec import Flow
-from allswell.runtime.limits import use_limits
+from allswell.runtime.deadlines import use_limits
+from allswell.runtime.workspace.files import Files
 from allswell.settings import Settings, look
 from tests.engine.stage import Stage, play
 
@@ -58,6 +60,7 @@ class Disk(Files):
     def append(self, path: Path, *lines: bytes) -> None:
         """Write as always, unless it is the write to be cut at: then the line is torn."""
         if self._is_cut():
+            path.touch(0o600)
             with path.open("ab") as torn:
                 torn.write(lines[0][: len(lines[0]) // 2])
             raise CutHere
@@ -85,7 +88,7 @@ class Play:
         self.flow: Flow = load_flow(text, "f.yaml", self.settings)[0]
         self.base: RunBase
         self.run: RunId
-        self.site: Site
+        self.site: RunContext
 
     async def start(self, inputs: dict[str, str] | None = None) -> Runner:
         """A new run."""
@@ -129,9 +132,9 @@ def flow(folder: Path, text: str, scene: Callable[[Play], Coroutine[Any, Any, T]
 
 
 def allswell_limits(flow_: Flow, hard: Any, grace: int) -> Any:  # noqa: ANN401 - handed on as it is
-    from allswell.domain.deadline import Limits
+    from allswell.domain.scopes import ScopeLimits
 
-    return Limits(flow_.timeouts, hard, grace)
+    return ScopeLimits(flow_.timeouts, hard, grace)
 
 
 async def run(played: Play, inputs: dict[str, str] | None = None) -> Summary:
@@ -239,3 +242,70 @@ async def slow_once(path: str) -> str:
         Path(path).write_text("half")  # noqa: ASYNC240
         await asyncio.sleep(1e6)
     return "at last"
+
+
+async def told(go_on: str) -> None:
+    """Take note of what came before, and take for ever until a file is there."""
+    seen.append(allswell.handover())
+    if not Path(go_on).exists():  # noqa: ASYNC240 - nothing else is going on
+        await asyncio.sleep(1e6)
+
+
+class Hanging(httpx.AsyncBaseTransport):
+    """A server that does not answer so many requests."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer, once it has not answered often enough."""
+        seen.append(request.url.path)
+        if len([one for one in seen if one == request.url.path]) <= self.times:
+            await asyncio.sleep(1e6)
+        return httpx.Response(200, json={"usage": {"input_tokens": 3, "output_tokens": 4}})
+
+
+async def ask_model(times: int) -> int:
+    """Ask a model by HTTP, whose server hangs so often."""
+    transport = allswell.guard("model", attempt_timeout="10s", retries=2, breaker=False).transport(Hanging(times))
+    async with httpx.AsyncClient(transport=transport, headers={"x-api-key": "hush-hush"}) as client:
+        answer = await client.post("https://u:hush-hush@model.test/v1/ask?key=hush-hush", json={"prompt": "hello"})
+        return answer.status_code
+
+
+async def guarded_call(times: int) -> str:
+    """Call something under a guard, which hangs so often."""
+
+    @allswell.guard("model", attempt_timeout="10s", retries=2, breaker=False)
+    async def call() -> str:
+        seen.append("guarded")
+        if seen.count("guarded") <= times:
+            await asyncio.sleep(1e6)
+        return "at last"
+
+    return await call()
+
+
+async def go_on_after_a_timeout() -> str:
+    """Call a model that does not answer, and do without."""
+    for _ in range(2):
+        try:
+            async with allswell.llm_call("draft", timeout="10s"):
+                await asyncio.sleep(1e6)
+        except allswell.ScopeTimeout:
+            seen.append("late")
+    return "without"
+
+
+async def end_slowly() -> None:
+    """Use a tool whose limit comes just before the step's, and which takes its time to end, whoever cancels it."""
+    loop = asyncio.get_running_loop()
+    async with allswell.tool("stubborn", timeout="9s"):
+        try:
+            await asyncio.sleep(1e6)
+        except asyncio.CancelledError as cancel:
+            end = loop.time() + 2
+            while loop.time() < end:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(end - loop.time())
+            raise asyncio.CancelledError("the tool was ended") from cancel

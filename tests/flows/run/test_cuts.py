@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.capture import Capture, TimeoutLine
-from allswell.domain.step_receipt import StepReceipt, StepStatus
+from allswell.domain.receipts.step import Capture, StepReceipt, StepStatus, TimeoutRecord
 from allswell.errors import Refused
-from allswell.flows.run.base import FlowEvent, find_base
-from allswell.flows.run.files import read, read_lines
+from allswell.flows.run.folder import FlowEvent, find_base
 from allswell.flows.run.runner import RunVerdict
-from allswell.flows.run.standing import look
+from allswell.flows.run.state import look
+from allswell.runtime.workspace.files import read, read_lines
 from tests.flows.run.stage import CutHere, Disk, Play, flow, run, seen
 from tests.flows.run.test_scenes import held_to_schema, step
 
@@ -84,7 +83,7 @@ def _check_readable(played: Play, at: str) -> None:
     for path in base.receipts.glob("[!.]*.json"):
         shape = Capture if path.name.endswith("-timeout.json") else StepReceipt
         assert read(path, shape) is not None, (at, path)
-    for line in read_lines(base.timeouts, TimeoutLine):
+    for line in read_lines(base.timeouts, TimeoutRecord):
         receipt = json.loads((played.folder / line.recovery_path).read_text())
         assert receipt["partial"] is False, at
     assert all(isinstance(line, FlowEvent) for line in read_lines(base.events, FlowEvent))

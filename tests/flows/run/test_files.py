@@ -10,11 +10,11 @@ import jsonschema
 import msgspec
 import pytest
 
-from allswell.domain.capture import Capture, Choice, ContextForResume, TimeoutLine, offered
+from allswell.domain.receipts.step import Capture, ContextForResume, CutOffChoice, TimeoutRecord, offered
 from allswell.errors import Refused, Unavailable
-from allswell.flows.run import files
-from allswell.flows.run.base import FlowEvent, RunBase, RunRecord, all_records, find_base, stamp, with_run
-from allswell.flows.run.files import Files, read, read_lines
+from allswell.flows.run.folder import FlowEvent, RunBase, RunRecord, all_records, find_base, with_run
+from allswell.runtime.workspace import files
+from allswell.runtime.workspace.files import Files, read, read_lines, stamp
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs/reference/run-files.schema.json").read_text())
 SEED_CAPTURE = """
@@ -87,7 +87,7 @@ def test_the_seeds_own_capture_has_our_shape_field_by_field() -> None:
 @pytest.mark.row("F10")
 def test_the_seeds_own_line_has_our_shape_field_by_field() -> None:
     seed = json.loads(SEED_LINE)
-    assert msgspec.to_builtins(msgspec.convert(seed, TimeoutLine)) == seed
+    assert msgspec.to_builtins(msgspec.convert(seed, TimeoutRecord)) == seed
     validate("timeouts_line", seed)
     for field in seed:
         with pytest.raises(jsonschema.ValidationError):
@@ -103,7 +103,7 @@ def test_work_that_may_be_salvaged_is_offered_in_the_seeds_words_and_none_is_not
         "recommendation": "retry_step",
         "reason": "Partial work exists that may be salvageable",
     }
-    assert tuple(Choice) == ("retry_step", "discard_and_retry", "escalate")
+    assert tuple(CutOffChoice) == ("retry_step", "discard_and_retry", "escalate")
 
 
 # --- how they are written ---------------------------------------------------------------------------------------------
@@ -152,6 +152,7 @@ def test_whoever_was_stopped_while_appending_is_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(files, "_LOCK_PATIENCE", 0.02)
     path = tmp_path / "events.jsonl"
+    path.touch(0o600)
     with path.open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Unavailable, match=r"events\.jsonl is held by another process"):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.step_receipt import StepReceipt
-from allswell.flows.run.files import read
-from tests.doors.cli.upkeep import environment, run
+from allswell.domain.receipts.step import StepReceipt
+from allswell.runtime.workspace.files import read
+from tests.interfaces.cli.upkeep import environment, run
 
 STEPS = 20
 PLACES = ("begin", "work", "everything", "finalize", "receipt", "route", "boundary")

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from allswell.doors.cli.app import run
-from allswell.engine.handle import Lease
+from allswell.engine.lease import Lease
 from allswell.flows.run.attempt import StepAttempt
-from allswell.flows.run.base import RunBase
+from allswell.flows.run.folder import RunBase
+from allswell.interfaces.cli.app import run
 
 
 def die() -> None:
@@ -37,12 +37,12 @@ def cut(owner: type, name: str, step: str, which: Callable[[Any, tuple[Any, ...]
         die()
         return answer
 
-    async def later(self: Any, *args: Any) -> Any:  # noqa: ANN401
+    async def later(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401
         if which(self, args) != step:
-            return await real(self, *args)
+            return await real(self, *args, **more)
         if not after:
             die()
-        answer = await real(self, *args)
+        answer = await real(self, *args, **more)
         die()
         return answer
 

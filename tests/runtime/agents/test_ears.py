@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from allswell.domain.usage import Usage
-from allswell.domain.usage_limit import UsageLimit
-from allswell.runtime.agents import Ears, Heard
+from allswell.domain.agents.refusal import UsageLimit
+from allswell.domain.agents.usage import Usage
+from allswell.runtime.agents import OutputListeners, OutputParser
 
 SPINNER = [b"\r| thinking", b"\r/ thinking", b"\r- thinking"] * 5_000
 LIMIT = b"You've hit your usage limit. Try again in 3 seconds."
@@ -15,7 +15,7 @@ LIMIT = b"You've hit your usage limit. Try again in 3 seconds."
 async def listen(pieces: list[bytes]) -> tuple[list[UsageLimit], list[str], int]:
     limits: list[UsageLimit] = []
     checkpoints: list[str] = []
-    ears = Ears(Heard(checkpoints.append, limits.append, lambda _: None))
+    ears = OutputParser(OutputListeners(checkpoints.append, limits.append, lambda _: None))
     most = 0
     for piece in pieces:
         ears(1, piece)
@@ -46,7 +46,7 @@ def test_how_much_of_its_context_is_left_is_heard_where_its_size_is_known() -> N
 
     async def main(window: int | None) -> list[Usage]:
         heard: list[Usage] = []
-        ears = Ears(Heard(lambda _: None, lambda _: None, heard.append), window)
+        ears = OutputParser(OutputListeners(lambda _: None, lambda _: None, heard.append), window)
         ears(1, said)
         await asyncio.sleep(0)
         return heard

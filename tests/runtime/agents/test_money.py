@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 import allswell
-from allswell.domain.expense import Expense, Meter, told_expense
+from allswell.domain.agents.cost import Expense, Meter, told_expense
 from allswell.errors import Refused
 from allswell.testing.provider import Provider
-from tests.doors.cli.conftest import shell
-from tests.doors.cli.shell import Shell
+from tests.interfaces.cli.conftest import shell
+from tests.interfaces.cli.shell import Shell
 
 __all__ = ["shell"]  # a fixture, which pytest finds here
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from allswell.app import make_watch, store_for
-from allswell.engine.handle import Lease
+from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
-from allswell.runtime.attempt import Attempt, AttemptLimits, Evidence, Home, Order, order_for
+from allswell.runtime.attempt import AttemptLimits, AttemptRunner, Evidence, order_for
+from allswell.runtime.attempt.launch import LaunchSpec
+from allswell.runtime.receipts import StateDir
 from tests import patience
-from tests.runtime.warden.stage import tagged
+from tests.runtime.process.stage import tagged
 
 
 @dataclass
@@ -24,12 +26,12 @@ class Stage:
 
     watch: Watch
     folder: Path
-    home: Home
+    home: StateDir
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
     seen: list[Evidence] = field(default_factory=list)
     printed: bytearray = field(default_factory=bytearray)
 
-    def order(self, *argv: str, **limits: int | None) -> Order:
+    def order(self, *argv: str, **limits: int | None) -> LaunchSpec:
         given = {"grace": 200, **limits}
         made = order_for(
             argv,
@@ -49,10 +51,10 @@ class Stage:
         assert lease is not None
         return lease
 
-    async def attempt(self, order: Order, lease: Lease | None = None) -> Attempt:
-        return Attempt(order, lease or await self.lease(), self.home, on_evidence=self.seen.append)
+    async def attempt(self, order: LaunchSpec, lease: Lease | None = None) -> AttemptRunner:
+        return AttemptRunner(order, lease or await self.lease(), self.home, on_evidence=self.seen.append)
 
-    async def shell(self, script: str, **limits: int | None) -> Attempt:
+    async def shell(self, script: str, **limits: int | None) -> AttemptRunner:
         return await self.attempt(self.order("sh", "-c", script, **limits))
 
     def living(self) -> list[int]:
@@ -74,7 +76,7 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
     git("add", "-A", cwd=repository)
     git("commit", "-q", "-m", "first", cwd=repository)
     async with make_watch(store_for("memory:")) as watch:
-        made = Stage(watch, repository, Home(folder / ".allswell"))
+        made = Stage(watch, repository, StateDir(folder / ".allswell"))
         yield made
         await made.until(lambda: made.living() == [])
 

@@ -2,18 +2,25 @@
 
 import asyncio
 import signal
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from allswell import Policy
-from allswell.domain.evidence import Sign
-from allswell.domain.receipt import Receipt, told
-from allswell.runtime.attempt import Attempt, End, Home, order_for
-from allswell.runtime.snapshot import recover
+from allswell.domain.agents.evidence import Sign
+from allswell.domain.receipts.receipt import Receipt, told
+from allswell.domain.rules.command import Command
+from allswell.errors import LeaseLost
+from allswell.runtime.attempt import AttemptRunner, End, order_for
+from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.workspace.recover import recover
 from allswell.timing.clock import SystemClock
 from tests.runtime.attempt.stage import git, stage
+from tests.runtime.process.stage import hanging
 
 IGNORING = "echo started; echo new > new; echo changed >> kept; trap '' TERM; sleep 600 & while :; do sleep 600; done"
 
@@ -52,6 +59,27 @@ def test_a_bad_exit_keeps_the_work(tmp_path: Path) -> None:
             assert (receipt.status, receipt.exit_code, receipt.partial) == (End.FAILED, 7, False)
             assert [(change.how, change.path) for change in receipt.changed] == [("A", "new")]
             assert receipt.advice.recover
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("O4")
+@pytest.mark.parametrize("cancelled", [False, True], ids=["its limit", "an order"])
+def test_a_command_whose_start_hangs_is_ended_by(tmp_path: Path, cancelled: bool) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            with hanging(tmp_path) as program:
+                limit = None if cancelled else 300
+                attempt = await here.attempt(here.order(str(program), timeout=limit))
+                running = asyncio.ensure_future(attempt.run())
+                if cancelled:
+                    await here.until(lambda: attempt._handle is not None and attempt._handle.record.reaper)
+                    attempt.stop("the task was cancelled")
+                outcome = await running
+            assert outcome.end is (End.INTERRUPTED if cancelled else End.TIMEOUT)
+            assert outcome.result is not None
+            assert (outcome.result.survivors, outcome.result.proven) == ((), True)
+            assert not (here.folder / "began").exists()
 
     asyncio.run(main())
 
@@ -265,7 +293,7 @@ def test_a_receipt_says_what_ended_the_attempt_whoever_noticed_first(
             await here.watch.submit("job", policy=policy, run=within)
             lease = await here.watch.claim(agent="ada")
             assert lease is not None
-            attempt = Attempt(here.order("sleep", "600"), lease, here.home, clock=Behind())
+            attempt = AttemptRunner(here.order("sleep", "600"), lease, here.home, clock=Behind())
             running = asyncio.ensure_future(attempt.run())
             while await lease.past() is None:
                 await asyncio.sleep(0.01)
@@ -339,7 +367,7 @@ def test_outside_a_repository_only_what_the_attempt_touched_is_copied(tmp_path: 
             await asyncio.sleep(0.1)  # the kernel's time stamps are coarse
             lease = await here.lease()
             order = order_for(["sh", "-c", "echo new > new; exit 1"], cwd=plain, folder=plain)
-            outcome = await Attempt(order, lease, Home(tmp_path / ".allswell")).run()
+            outcome = await AttemptRunner(order, lease, StateDir(tmp_path / ".allswell")).run()
             assert outcome.receipt is not None
             assert [change.path for change in outcome.receipt.changed] == ["new"]
 
@@ -355,5 +383,61 @@ def test_the_stage_has_no_survivors_to_hide(tmp_path: Path) -> None:
             await here.until(here.living)
             attempt.stop("enough")
             await running
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("O8", "O10")
+def test_done_that_the_store_has_taken_while_a_stalled_agent_is_ended_is_what_everything_says(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            says = f"trap '{sys.executable} -m allswell done; exit' TERM; touch ready; while :; do sleep 0.05; done"
+            attempt = await here.shell(says, grace=60_000)
+            running = asyncio.ensure_future(attempt.run())
+            await here.until((here.folder / "ready").exists)
+            attempt.stop("it missed too many check-ins", End.STALLED)
+            outcome = await running
+            assert (outcome.end, outcome.said) == (End.DONE, "done")
+            assert outcome.reason.startswith("it said done while it was being ended")
+            assert outcome.receipt is not None
+            assert outcome.receipt.status is End.DONE
+            row = await here.watch.task(attempt.lease.task)
+            assert row is not None
+            assert row.task.state == "done"
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("O10")
+@pytest.mark.parametrize("reported", [False, True])
+def test_who_says_done_while_its_lease_is_renewed_ends_by_itself_and_leaves_no_receipt(
+    tmp_path: Path, reported: bool
+) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            says = f"{sys.executable} -m allswell done && touch said; while [ ! -e go ]; do sleep 0.02; done"
+            attempt = await here.shell(says)
+            lease = attempt.lease
+            send = lease.send
+
+            async def send_and_renew(command: Command) -> object:
+                answer = await send(command)
+                with suppress(LeaseLost):  # the store has taken it, and its answer is on the way
+                    await lease.renew()
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                return answer
+
+            lease.send = send_and_renew
+            report = OutcomeReport(lease, here.home, print) if reported else None
+            attempt = AttemptRunner(attempt.order, lease, here.home, report=report)
+            running = asyncio.ensure_future(attempt.run())
+            await here.until(lambda: running.done() or (here.folder / "said").exists())
+            (here.folder / "go").touch()
+            outcome = await running
+            if report is not None:
+                report.close()
+            assert (outcome.end, outcome.reason, outcome.receipt) == (End.DONE, "it said done", None)
+            assert not here.home.receipts.all()
 
     asyncio.run(main())

@@ -9,21 +9,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.domain.names import AgentId, Millis, TaskId, Token
-from allswell.domain.receipt import End
-from allswell.runtime.attempt import Flight, Home, settle, take_off
-from allswell.runtime.attempt.belief import Known, disagreement
-from allswell.runtime.warden.record import new_record
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import DeterministicLoop
+from allswell.domain.ids import AgentId, Millis, TaskId, Token
+from allswell.domain.receipts.receipt import End
+from allswell.runtime.attempt import InFlightRecord, settle, take_off
+from allswell.runtime.attempt.orphans import OrphanedTask, disagreement
+from allswell.runtime.process.identity import new_record
+from allswell.runtime.receipts import StateDir
+from allswell.testing.loop import DeterministicLoop, VirtualClock
 from tests.runtime.attempt.stage import git
-from tests.runtime.warden.stage import ROOT, tagged, until
+from tests.runtime.process.stage import ROOT, tagged, until
 
 SUPERVISOR = """
 import asyncio, sys
 from pathlib import Path
 from allswell.app import make_watch, store_for
-from allswell.runtime.attempt import Attempt, AttemptLimits, Home, order_for
+from allswell.runtime.attempt import AttemptLimits, AttemptRunner, StateDir, order_for
 
 
 async def main(folder, home, tag):
@@ -34,14 +34,14 @@ async def main(folder, home, tag):
         order = order_for(
             ["sh", "-c", script], cwd=folder, folder=folder, env={"TAG": tag}, limits=AttemptLimits(grace=200)
         )
-        await Attempt(order, lease, Home(home)).run()
+        await AttemptRunner(order, lease, StateDir(home)).run()
 
 
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def flight(**changes: object) -> Flight:
+def flight(**changes: object) -> InFlightRecord:
     given: dict[str, object] = {
         "task": TaskId("t_a"),
         "name": "job",
@@ -50,7 +50,7 @@ def flight(**changes: object) -> Flight:
         "agent": AgentId("ada"),
         "began_at": Millis(1_000),
     }
-    return Flight(**{**given, **changes})  # type: ignore[arg-type]
+    return InFlightRecord(**{**given, **changes})  # type: ignore[arg-type]
 
 
 def at(wall: int) -> VirtualClock:
@@ -63,7 +63,7 @@ def at(wall: int) -> VirtualClock:
 
 
 def test_a_killed_supervisor_s_attempt_is_settled_with_its_work(tmp_path: Path) -> None:
-    repository, home, tag = tmp_path / "repository", Home(tmp_path / ".allswell"), uuid.uuid4().hex
+    repository, home, tag = tmp_path / "repository", StateDir(tmp_path / ".allswell"), uuid.uuid4().hex
     repository.mkdir()
     (repository / "kept").write_text("as it was\n")
     git("init", "-q", "-b", "main", cwd=repository)
@@ -92,7 +92,7 @@ def test_a_killed_supervisor_s_attempt_is_settled_with_its_work(tmp_path: Path) 
 
 
 def test_one_that_had_not_started_leaves_a_receipt_too(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = StateDir(tmp_path)
     take_off(home.attempts, flight()).close()
     (settled,) = settle(home)
     assert settled.receipt.reason == "its supervisor died before it had started"
@@ -101,7 +101,7 @@ def test_one_that_had_not_started_leaves_a_receipt_too(tmp_path: Path) -> None:
 
 
 def test_a_note_that_is_still_held_is_left_alone(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = StateDir(tmp_path)
     note = take_off(home.attempts, flight())
     assert settle(home) == []
     note.remove()
@@ -109,9 +109,10 @@ def test_a_note_that_is_still_held_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_note_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = StateDir(tmp_path)
     take_off(home.attempts, flight(task=TaskId("t_b"))).close()
     (home.attempts / "t_a.1.json").write_text('{"task": "t_')
+    (home.attempts / "t_a.1.json").chmod(0o600)
     (settled,) = settle(home)
     assert settled.flight.task == "t_b"
     settled.clear()
@@ -119,7 +120,7 @@ def test_a_note_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path) -> None
 
 
 def test_who_settles_and_is_killed_leaves_it_to_the_next_with_the_same_receipt(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = StateDir(tmp_path)
     take_off(home.attempts, flight()).close()
     (killed,) = settle(home, at(2_000))
     killed.note.close()  # as the kernel does
@@ -133,7 +134,7 @@ def test_who_settles_and_is_killed_leaves_it_to_the_next_with_the_same_receipt(t
 def test_a_receipt_that_is_not_whole_or_not_of_this_attempt_is_written_again(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
-    home = Home(tmp_path)
+    home = StateDir(tmp_path)
     take_off(home.attempts, flight()).close()
     (killed,) = settle(home, at(2_000))
     home.receipts.write(msgspec.structs.replace(killed.receipt, **change))
@@ -153,7 +154,7 @@ def test_a_shorter_note_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_ever_run_there_is_nothing_to_settle(tmp_path: Path) -> None:
-    assert settle(Home(tmp_path / "nowhere")) == []
+    assert settle(StateDir(tmp_path / "nowhere")) == []
 
 
 @pytest.mark.parametrize(
@@ -169,8 +170,8 @@ def test_where_nothing_was_ever_run_there_is_nothing_to_settle(tmp_path: Path) -
     ],
 )
 def test_a_note_is_believed_only_as_far_as_the_store_agrees(tmp_path: Path, lie: dict[str, object]) -> None:
-    home = Home(tmp_path)
-    known = Known("job", {Token(1): AgentId("ada"), Token(9): AgentId("ada")}, "/project")
+    home = StateDir(tmp_path)
+    known = OrphanedTask("job", {Token(1): AgentId("ada"), Token(9): AgentId("ada")}, "/project")
     true = flight(folder="/project", record=new_record("0" * 32))
     assert disagreement("t_a.1.json", true, known, home, ()) is None
     assert disagreement("t_a.1.json", true, None, home, ()) is not None

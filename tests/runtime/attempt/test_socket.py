@@ -1,6 +1,7 @@
 """The socket of an attempt: the agent's words reach its own lease and no other, whatever is sent."""
 
 import asyncio
+import contextlib
 import socket
 import sys
 from collections.abc import Iterator
@@ -10,15 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.domain.evidence import Sign
-from allswell.domain.quota import Quota
-from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.quota import Quota
+from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
-from allswell.runtime.attempt import Attempt, End
-from allswell.runtime.speaking import words as said
-from allswell.runtime.speaking.client import say
-from allswell.runtime.speaking.speakers import let_outsiders_speak
-from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply
+from allswell.runtime import agent_socket as said
+from allswell.runtime.agent_socket import LONGEST, AnyWord, SocketReply, let_outsiders_speak, say
+from allswell.runtime.attempt import AttemptRunner, End
 from tests import patience
 from tests.runtime.attempt.stage import Stage, stage
 
@@ -37,7 +36,7 @@ def _outsiders() -> Iterator[None]:
     let_outsiders_speak(None)
 
 
-async def _begin(here: Stage, attempt: Attempt) -> tuple[asyncio.Task[object], str]:
+async def _begin(here: Stage, attempt: AttemptRunner) -> tuple[asyncio.Task[object], str]:
     running = asyncio.ensure_future(attempt.run())
     await here.until((here.folder / "socket").exists)
     path = (here.folder / "socket").read_text().strip()
@@ -45,7 +44,7 @@ async def _begin(here: Stage, attempt: Attempt) -> tuple[asyncio.Task[object], s
     return running, path
 
 
-async def _say(path: str, word: AnyWord) -> Reply:
+async def _say(path: str, word: AnyWord) -> SocketReply:
     return await asyncio.get_running_loop().run_in_executor(None, say, path, word, _SECRETS[path])
 
 
@@ -54,10 +53,13 @@ def test_a_check_in_is_noted_and_answered_with_orders(tmp_path: Path) -> None:
         async with stage(tmp_path) as here:
             lease = await here.lease()
             order = here.order("sh", "-c", WAITING)
-            attempt = Attempt(order, lease, here.home, on_evidence=here.seen.append, orders=lambda: {"compact": True})
+            attempt = AttemptRunner(
+                order, lease, here.home, on_evidence=here.seen.append, orders=lambda: {"compact": True}
+            )
             running, path = await _begin(here, attempt)
-            reply = await _say(path, said.CheckIn(note="half of it", progress=0.5))
+            reply = await _say(path, said.CheckInMessage(note="half of it", progress=0.5))
             assert reply.orders is not None
+            assert reply.orders.remaining_ms is not None
             assert 0 < reply.orders.remaining_ms <= 60_000
             assert bytes(reply.orders.more["compact"]) == b"true"
             row = await here.watch.task(lease.task)
@@ -68,7 +70,7 @@ def test_a_check_in_is_noted_and_answered_with_orders(tmp_path: Path) -> None:
             (here.folder / "go").touch()
             await running
             with pytest.raises(Unavailable, match="does not answer"):
-                await _say(path, said.CheckIn())
+                await _say(path, said.CheckInMessage())
 
     asyncio.run(main())
 
@@ -78,14 +80,14 @@ def test_done_is_durable_when_it_is_answered_and_the_command_may_then_end(tmp_pa
         async with stage(tmp_path) as here:
             attempt = await here.shell(WAITING + "; exit 3")
             running, path = await _begin(here, attempt)
-            await _say(path, said.Done(result=msgspec.Raw(b'{"pages": 12}')))
+            await _say(path, said.DoneMessage(result=msgspec.Raw(b'{"pages": 12}')))
             assert await here.watch.result(attempt.lease.task) == {"pages": 12}
             (here.folder / "go").touch()
             await running
             assert attempt.outcome is not None
             assert (attempt.outcome.end, attempt.outcome.said, attempt.outcome.exit_code) == (End.DONE, "done", 3)
             with pytest.raises(Unavailable):
-                await _say(path, said.CheckIn())
+                await _say(path, said.CheckInMessage())
 
     asyncio.run(main())
 
@@ -95,9 +97,9 @@ def test_a_command_that_does_not_end_after_its_last_word_is_ended(tmp_path: Path
         async with stage(tmp_path) as here:
             attempt = await here.shell(WAITING, leave=300)
             running, path = await _begin(here, attempt)
-            await _say(path, said.Fail(failure=Failure(ErrorClass.VALIDATION, "no such table")))
+            await _say(path, said.FailMessage(failure=Failure(ErrorClass.VALIDATION, "no such table")))
             with pytest.raises(LeaseLost):
-                await _say(path, said.CheckIn(note="too late"))
+                await _say(path, said.CheckInMessage(note="too late"))
             await running
             assert attempt.outcome is not None
             assert (attempt.outcome.end, attempt.outcome.said) == (End.FAILED, "fail")
@@ -111,14 +113,14 @@ def test_a_question_asked_while_going_on_is_answered_with_the_orders(tmp_path: P
         async with stage(tmp_path) as here:
             attempt = await here.shell(WAITING)
             running, path = await _begin(here, attempt)
-            reply = await _say(path, said.Ask(text="Which table?", hold=True))
+            reply = await _say(path, said.AskMessage(text="Which table?", hold=True))
             assert reply.question is not None
             id_ = reply.question.id
             await here.watch.answer(id_, "reply", "public")
-            told = (await _say(path, said.CheckIn())).orders
+            told = (await _say(path, said.CheckInMessage())).orders
             assert told is not None
             assert told.answers == ({"question": id_, "choice": "reply", "answer": "public"},)
-            looked = await _say(path, said.Look(question=id_))
+            looked = await _say(path, said.LookMessage(question=id_))
             assert looked.question is not None
             assert looked.question.choice == "reply"
             (here.folder / "go").touch()
@@ -134,12 +136,12 @@ def test_a_socket_speaks_for_its_own_lease_only(tmp_path: Path) -> None:
             attempt = await here.shell(WAITING)
             running, path = await _begin(here, attempt)
             with pytest.raises(Refused, match="and no other"):
-                await _say(path, said.Done(task=other.task))
+                await _say(path, said.DoneMessage(task=other.task))
             with pytest.raises(LeaseLost):
-                await _say(path, said.CheckIn(token=7))
+                await _say(path, said.CheckInMessage(token=7))
             asked = await other.ask("?", hold=True)
             with pytest.raises(Refused, match="no question of this task"):
-                await _say(path, said.Look(question=asked))
+                await _say(path, said.LookMessage(question=asked))
             (here.folder / "go").touch()
             await running
 
@@ -157,7 +159,7 @@ def test_whatever_is_sent_is_answered_and_the_next_one_is_served(tmp_path: Path,
             running, path = await _begin(here, attempt)
             reply = await asyncio.get_running_loop().run_in_executor(None, _raw, path, message)
             assert reply["code"] == "bad_message"
-            await _say(path, said.CheckIn())
+            await _say(path, said.CheckInMessage())
             (here.folder / "go").touch()
             await running
 
@@ -171,14 +173,14 @@ def test_a_message_without_an_end_is_cut_off(tmp_path: Path) -> None:
             running, path = await _begin(here, attempt)
             reply = await asyncio.get_running_loop().run_in_executor(None, _raw, path, b"x" * (LONGEST + 70_000))
             assert reply["code"] == "too_large"
-            await _say(path, said.CheckIn())
+            await _say(path, said.CheckInMessage())
             (here.folder / "go").touch()
             await running
 
     asyncio.run(main())
 
 
-async def _checked_in_at(here: Stage, attempt: Attempt) -> int | None:
+async def _checked_in_at(here: Stage, attempt: AttemptRunner) -> int | None:
     row = await here.watch.task(attempt.lease.task)
     assert row is not None
     assert row.lease is not None
@@ -192,20 +194,20 @@ def test_beyond_its_quota_an_attempt_is_refused_but_for_check_ins_which_are_merg
             quota = Quota(requests=1, questions=1, bytes=100_000)
             attempt = await here.attempt(replace(here.order("sh", "-c", WAITING), quota=quota))
             running, path = await _begin(here, attempt)
-            for word in (said.Ask(text="Which?", hold=True), said.Request(role="critic", name="look")):
+            for word in (said.AskMessage(text="Which?", hold=True), said.RequestMessage(role="critic", name="look")):
                 await _say(path, word)
                 with pytest.raises(Refused, match="used up its 1 ") as refused:
                     await _say(path, word)
                 assert refused.value.code == "over_quota"
             for number in range(100):
-                reply = await _say(path, said.CheckIn(note=f"{number} " + "x" * 10_000, progress=number / 100))
+                reply = await _say(path, said.CheckInMessage(note=f"{number} " + "x" * 10_000, progress=number / 100))
                 assert reply.orders is not None
             told = [entry.event async for entry in here.watch.events() if entry.event.kind == "task_checked_in"]
             assert 5 <= len(told) <= 11, "the notes that the quota has room for"
             assert attempt.standing.answer is not None
             assert "99 x" in attempt.standing.answer.what
             before = await _checked_in_at(here, attempt)
-            await _say(path, said.CheckIn(note="the answer to what was asked"))
+            await _say(path, said.CheckInMessage(note="the answer to what was asked"))
             while await _checked_in_at(here, attempt) == before:
                 await asyncio.sleep(0.02)
             (here.folder / "go").touch()
@@ -236,7 +238,7 @@ def test_messages_that_never_end_cost_the_room_of_one_however_many_begin_them(tm
             for _ in range(3_000):  # the desk and those who push take turns on one loop, until nothing more is taken
                 await asyncio.sleep(0)
             assert taken < 5 * LONGEST, f"{taken:,} bytes of messages that are none"
-            await _say(path, said.CheckIn(note="and the others are heard"))
+            await _say(path, said.CheckInMessage(note="and the others are heard"))
             for task, line in zip(pushing, lines, strict=True):
                 task.cancel()
                 line.close()
@@ -250,7 +252,8 @@ def _raw(path: str, message: bytes) -> dict[str, str]:
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(20)
         line.connect(path)
-        line.sendall(message)
+        with contextlib.suppress(BrokenPipeError):  # it may have been answered and cut off before its end
+            line.sendall(message)
         answer = b""
         while not answer.endswith(b"\n"):
             answer += line.recv(65_536)

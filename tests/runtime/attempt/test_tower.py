@@ -5,8 +5,8 @@ import math
 import os
 from pathlib import Path
 
-from allswell.runtime.attempt import Tower
-from allswell.runtime.evidence import WorkLook
+from allswell.runtime.attempt import SharedSampler
+from allswell.runtime.attempt.progress import WorkLook
 from allswell.testing.loop import run
 
 
@@ -22,7 +22,7 @@ class Counted(WorkLook):
 
 def test_who_works_in_the_same_folder_shares_a_look_that_is_new_enough(tmp_path: Path) -> None:
     async def main() -> None:
-        tower = Tower()
+        tower = SharedSampler()
         now = asyncio.get_running_loop().time
         looks = [Counted(tmp_path) for _ in range(20)]
         Counted.looks = 0
@@ -43,7 +43,7 @@ def test_who_works_in_the_same_folder_shares_a_look_that_is_new_enough(tmp_path:
 
 def test_one_who_waits_no_more_takes_nobody_along(tmp_path: Path) -> None:
     async def main() -> None:
-        tower = Tower()
+        tower = SharedSampler()
         waiting = [asyncio.ensure_future(tower.look_at_work(WorkLook(tmp_path), since=0.0)) for _ in range(2)]
         trees = [asyncio.ensure_future(tower.look_at(os.getpid())) for _ in range(2)]
         await asyncio.sleep(0)
@@ -57,7 +57,7 @@ def test_one_who_waits_no_more_takes_nobody_along(tmp_path: Path) -> None:
 
 def test_long_pauses_end_together_and_short_ones_when_they_are_over() -> None:
     async def main() -> None:
-        tower, now = Tower(), asyncio.get_running_loop().time
+        tower, now = SharedSampler(), asyncio.get_running_loop().time
 
         async def end(delay: float, pause: float) -> float:
             await asyncio.sleep(delay)

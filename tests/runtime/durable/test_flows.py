@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import allswell
-from allswell.domain.listing import TaskFilter
+from allswell.domain.task.model import TaskFilter
 from allswell.errors import Refused
+from tests.flows.run.test_files import validate
 from tests.runtime.durable.scene import add, on, ran
 
 
@@ -221,7 +227,7 @@ def test_a_result_is_what_was_recorded_in_the_first_run_too(url: str) -> None:
             Any,
             r"the result of step 'bad' cannot be written as JSON: JSON has no nan \(at rate\)",
         ),
-        ("x" * (1 << 20), Any, "the result of bad is larger than 1048576 bytes"),
+        ("x" * (1 << 20), Any, "the result of step 'bad' is larger than 1048576 bytes"),
         ("no number", int, "the result of step 'bad' is not what its annotation says"),
     ],
     ids=["not JSON", "not a number", "too large", "not as annotated"],
@@ -296,6 +302,91 @@ def test_a_step_that_timed_out_is_not_recorded_and_runs_again(url: str) -> None:
         assert ran == ["slow", "slow"]
 
     on(url, scene)
+
+
+@pytest.mark.row("F9", "F10")
+def test_every_timeout_of_a_flow_is_logged(url: str, tmp_path: Path) -> None:
+    guarded = allswell.guard("model", attempt_timeout="30ms", retries=1, breaker=False)
+
+    @allswell.step("draft", timeout="10s")
+    async def draft() -> str:
+        ran.append("draft")
+        await guarded.call(asyncio.sleep, 60)
+        return "done"
+
+    @allswell.step("hang", timeout="40ms")
+    async def hang() -> None:
+        await asyncio.sleep(60)
+
+    async def scene(watch: allswell.Watch) -> None:
+        async def program() -> None:
+            async with allswell.flow("f", run_id="r1", watch=watch):
+                with suppress(allswell.ScopeTimeout):
+                    await draft()
+                await hang()
+
+        with pytest.raises(allswell.ScopeTimeout):
+            await program()
+
+    on(url, scene)
+    base = tmp_path / ".allswell" / "runs"
+    lines = [json.loads(line) for line in next(base.glob("*/f/timeouts.jsonl")).read_text().splitlines()]
+    told = [(one["step_id"], one["scope"], one["retry_count"], one["final_action"]) for one in lines]
+    assert told == [("draft", "llm_call", 0, "retry"), ("draft", "llm_call", 1, "fail"), ("hang", "step", 0, "fail")]
+    for line in lines:
+        validate("timeouts_line", line)
+        validate("timeout", json.loads(Path(line["recovery_path"]).read_text()))
+
+
+@pytest.mark.row("F9", "F10")
+def test_the_record_of_a_timeout_has_its_own_request_and_the_moment_at_which_it_was(url: str, tmp_path: Path) -> None:
+    asked = {}
+
+    class Silent(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    async def ask(what: str, limit: str) -> None:
+        transport = allswell.guard("model", attempt_timeout=limit, retries=0, breaker=False).transport(Silent())
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.post("https://model.test/ask", json={"prompt": what})
+
+    @allswell.step("draft")
+    async def draft(what: str) -> None:
+        with suppress(httpx.ReadTimeout):
+            await ask(what, "30ms")
+        asked[what] = datetime.now(UTC)
+
+    @allswell.step("cut", timeout="40ms")
+    async def cut() -> None:
+        await ask("three", "10s")
+
+    async def scene(watch: allswell.Watch) -> None:
+        async with allswell.flow("f", run_id="r1", watch=watch):
+            await asyncio.gather(draft("one"), draft("two"))
+            with suppress(allswell.ScopeTimeout, httpx.ReadTimeout):
+                await cut()
+            asked["three"] = datetime.now(UTC)
+            with suppress(allswell.ScopeTimeout):
+                async with allswell.llm_call("four", timeout="20ms"):
+                    await asyncio.sleep(60)
+            asked["four"] = datetime.now(UTC)
+
+    on(url, scene)
+    base = tmp_path / ".allswell" / "runs"
+    lines = [json.loads(line) for line in next(base.glob("*/f/timeouts.jsonl")).read_text().splitlines()]
+    told = set()
+    for line in lines:
+        receipt = json.loads(Path(line["recovery_path"]).read_text())
+        (call,) = Path(receipt["context_for_resume"]["transcript_path"]).read_text().splitlines()
+        kept = json.loads(call)
+        what = kept["service"] if kept["request"] is None else kept["request"]["prompt"]
+        told.add((line["step_id"], line["scope"], what))
+        assert datetime.fromisoformat(line["timestamp"]) <= asked[what], line
+        assert receipt["timeout_event"]["timestamp"] == line["timestamp"]
+    calls = {("draft", "llm_call", "one"), ("draft", "llm_call", "two"), ("f", "llm_call", "four")}
+    assert told == calls | {("cut", "step", "three")}
 
 
 def test_a_step_that_a_guard_tries_again_is_one_step(url: str) -> None:

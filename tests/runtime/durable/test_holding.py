@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.listing import TaskFilter
+from allswell.domain.task.model import TaskFilter
 from allswell.errors import LeaseLost, Refused
 from tests.runtime.durable.scene import add, on, ran
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from allswell.runtime.durable import process
-from allswell.runtime.durable.process import is_dead, this_process
+from allswell.runtime.process import identity
+from allswell.runtime.process.identity import is_dead, this_process
 
 
 def test_a_process_that_lives_is_not_dead() -> None:
@@ -16,7 +16,7 @@ def test_a_process_that_lives_is_not_dead() -> None:
 
 
 def test_a_process_that_was_killed_is_dead_even_before_it_is_reaped() -> None:
-    asks = "from allswell.runtime.durable.process import this_process; print(this_process(), flush=True); input()"
+    asks = "from allswell.runtime.process.identity import this_process; print(this_process(), flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", asks], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     name = child.stdout.readline().strip()
@@ -41,5 +41,5 @@ def test_of_others_nothing_is_known(name: str) -> None:
 def test_without_a_known_namespace_nobody_is_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     name = this_process().replace(f":{os.getpid()}.", ":4194303.")
     assert is_dead(name)
-    monkeypatch.setattr(process, "pid_namespace", lambda: "unknown")
+    monkeypatch.setattr(identity, "pid_namespace", lambda: "unknown")
     assert not is_dead(name)

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.incident import Incident
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.incident import Incident
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.runtime.guard.budgets import RetryBudgets
-from allswell.testing.clock import VirtualClock
-from allswell.testing.loop import run
+from allswell.runtime.guard.guard import RetryBudgets
+from allswell.testing.loop import VirtualClock, run
 
 T = TypeVar("T")
 PLAIN = GuardPolicy()

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from allswell.domain.arithmetic.figure import Figure
-from allswell.domain.arithmetic.retries import Retrying, hanging
-from allswell.domain.breaker import BreakerPolicy, FailureAnswer, Outcome, Permit, Refusal, Stand
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.check.model import Figure
+from allswell.domain.check.retries import Retrying, hanging
+from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, CallRefused, FailureAnswer, Permit, Stand
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import BreakerOpen
 from allswell.runtime.guard import MemoryBreakers
-from allswell.timing.scope import ScopeTimeout, within
+from allswell.timing.scopes import ScopeTimeout, within
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 
 ONCE = GuardPolicy(retry=RetryPolicy(retries=0))
@@ -67,7 +67,7 @@ def test_a_failure_answers_retry_pause_or_escalate() -> None:
         for _ in range(7):
             given = stage.breakers.admit("s", policy).given
             assert isinstance(given, Permit)
-            answers.append(stage.breakers.report(given, Outcome.FAILED, policy).answer)
+            answers.append(stage.breakers.report(given, CallOutcome.FAILED, policy).answer)
             if len(answers) >= 3:
                 await asyncio.sleep(PAUSE)
         wanted = [FailureAnswer.RETRY] * 2 + [FailureAnswer.PAUSE] * 2 + [FailureAnswer.ESCALATE] * 3
@@ -107,7 +107,7 @@ def test_fifty_threads_on_a_half_open_breaker_send_exactly_one_probe() -> None:
     hands = Hands()
     breakers, policy = MemoryBreakers(hands), BreakerPolicy()
     for _ in range(3):
-        breakers.report(breakers.admit("s", policy).given, Outcome.FAILED, policy)  # type: ignore[arg-type]
+        breakers.report(breakers.admit("s", policy).given, CallOutcome.FAILED, policy)  # type: ignore[arg-type]
     hands.at = 30_000
     gate, given = threading.Barrier(50), []
 
@@ -122,7 +122,7 @@ def test_fifty_threads_on_a_half_open_breaker_send_exactly_one_probe() -> None:
         thread.join()
     probes = [one for one in given if isinstance(one, Permit)]
     assert (len(given), len(probes)) == (50, 1)
-    assert all(one.stand is Stand.PROBING for one in given if isinstance(one, Refusal))
+    assert all(one.stand is Stand.PROBING for one in given if isinstance(one, CallRefused))
 
 
 Ending = Callable[[Stage, Service], Awaitable[str]]
@@ -181,7 +181,7 @@ def test_a_probe_whose_caller_died_expires_and_has_no_say_any_more() -> None:
         await asyncio.sleep(policy.probe_lease / 1_000)
         assert await outcome(stage.guard(ONCE).call(Service())) == "refused"
         assert stage.breakers.standing("s")[1].failures == 4
-        stage.breakers.report(dead, Outcome.HEALTHY, policy)
+        stage.breakers.report(dead, CallOutcome.HEALTHY, policy)
         assert stage.breakers.standing("s")[0] is Stand.OPEN
         await asyncio.sleep(PAUSE)
         assert await outcome(stage.guard(ONCE).call(Service())) == "well"

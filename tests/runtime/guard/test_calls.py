@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from allswell.domain.breaker import BreakerPolicy, Stand
-from allswell.domain.guard import GuardPolicy, RetryBudget
-from allswell.domain.incident import GaveUp, Parked, RateLimited, RetryScheduled
-from allswell.domain.retry import ErrorClass, RetryPolicy
+from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.guard import GuardPolicy, RetryBudget
+from allswell.domain.service.incident import GaveUp, Parked, RateLimited, RetryScheduled
+from allswell.domain.service.retry import ErrorClass, RetryPolicy
 from allswell.errors import ServiceParked
-from allswell.timing.scope import ScopeTimeout, within
+from allswell.timing.scopes import ScopeTimeout, within
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 
 NO_BREAKER = GuardPolicy(breaker=None)

@@ -10,11 +10,12 @@ from typing import Literal
 import pytest
 
 import allswell
-from allswell.domain.breaker import CLEAN
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.service.breaker import CLEAN
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.timing.scope import ScopeTimeout, check_deadline, scope, within
+from allswell.timing import scopes
+from allswell.timing.scopes import ScopeTimeout, check_deadline, within
 from tests.runtime.guard.stage import Stage, now, play
 
 
@@ -30,7 +31,7 @@ class Hand:
 @pytest.fixture(name="clock")
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Hand:
     hand = Hand()
-    monkeypatch.setattr(scope, "_monotonic", hand)
+    monkeypatch.setattr(scopes, "_monotonic", hand)
     return hand
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import allswell
 from allswell import Watch, guard
-from allswell.domain.breaker import BreakerPolicy
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.service.breaker import BreakerPolicy
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
 from allswell.runtime.guard import Guard
 from tests.engine.stage import Stage, Weather, play
 from tests.runtime.guard.stage import Service, Status

@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 
-from allswell.domain.breaker import BreakerPolicy, Stand
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.incident import GaveUp, Waiting
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.incident import GaveUp, Waiting
+from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import BreakerOpen, ServiceParked
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import allswell
-from allswell.domain.breaker import BreakerPolicy
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.service.breaker import BreakerPolicy
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import Refused
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.runtime.guard.figures import use_policy
+from allswell.runtime.guard.guard import use_policy
 
 NO_BREAKER = GuardPolicy(breaker=None)
 WRONG: Any = 5

@@ -6,15 +6,15 @@ import sys
 import textwrap
 import threading
 
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
 from tests import patience
 
 HOLDS_THE_LOCK_AND_FORKS = """
     import os, threading, warnings
     warnings.simplefilter("ignore")  # Python itself warns of what is tried here
-    from allswell.domain.breaker import BreakerPolicy
+    from allswell.domain.service.breaker import BreakerPolicy
     from allswell.runtime.guard import MemoryBreakers
 
     breakers, held = MemoryBreakers(), threading.Event()

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.domain.breaker import BreakerPolicy
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
-from allswell.engine.pace import Pace
+from allswell.domain.service.breaker import BreakerPolicy
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
+from allswell.engine.timings import Timings
 from allswell.runtime.guard import Guard
-from allswell.runtime.guard.reaching import breakers_of
-from allswell.testing.inside import engine_of
+from allswell.runtime.guard.breakers import breakers_of
+from allswell.testing.sim.process import engine_of
 
 ONCE = GuardPolicy(retry=RetryPolicy(retries=0))
 
@@ -95,7 +95,7 @@ def test_a_forked_child_asks_no_loop_that_stayed_with_its_parent(
     with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}") as watch:
         guard = allswell.guard("api", ONCE, watch=watch)
         with monkeypatch.context() as patch:
-            patch.setattr("allswell.timing.own_loop.os.getpid", lambda: -1)
+            patch.setattr("allswell.timing.loops.os.getpid", lambda: -1)
             fails(guard)
         assert watch.wait_for(watch.inner.services()) == []
 
@@ -122,7 +122,7 @@ def test_a_name_that_no_store_can_hold_is_refused_at_once() -> None:
 
 @pytest.mark.realtime
 def test_a_watch_whose_loop_is_blocked_holds_nobody_up_for_long(tmp_path: Path) -> None:
-    pace = Pace(service_patience=0.1)
+    pace = Timings(service_patience=0.1)
     with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}", pace=pace) as watch:
         threads, awaited = breakers_of(watch)
         loop, free = engine_of(watch.inner).loop, threading.Event()

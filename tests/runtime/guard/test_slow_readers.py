@@ -9,8 +9,8 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from allswell.domain.breaker import CLEAN, BreakerPolicy, Stand
-from allswell.domain.guard import GuardPolicy
+from allswell.domain.service.breaker import CLEAN, BreakerPolicy, Stand
+from allswell.domain.service.guard import GuardPolicy
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
 from tests.runtime.guard.stage import Stage, play
 

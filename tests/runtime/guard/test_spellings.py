@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from allswell.domain.breaker import Stand
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.service.breaker import Stand
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import BreakerOpen, Refused
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.timing.scope import ScopeTimeout, current, remaining_ms
+from allswell.timing.scopes import ScopeTimeout, current, remaining_ms
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 
 NO_BREAKER = GuardPolicy(breaker=None)

@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from allswell import Watch, guard
-from allswell.domain.breaker import BreakerPolicy, Stand, stand
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.retry import RetryPolicy
-from allswell.domain.service import ServiceRow
+from allswell.domain.service.breaker import BreakerPolicy, Stand, stand
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.retry import RetryPolicy
+from allswell.domain.service.service import ServiceRow
 from allswell.errors import AllswellError, Refused, ServiceParked
 from allswell.runtime.guard import Guard
-from allswell.runtime.guard.reaching import breakers_of
-from allswell.runtime.guard.stored import OwnPermit
+from allswell.runtime.guard.breakers import OwnPermit, breakers_of
 from tests.engine.stage import Stage, Weather, play
 from tests.runtime.guard.stage import Service, Status
 

@@ -14,14 +14,14 @@ import httpx2
 import openai
 import pytest
 
-from allswell.domain.breaker import BreakerPolicy, Stand
-from allswell.domain.guard import GuardPolicy
-from allswell.domain.incident import Incident, SdkRepeats
-from allswell.domain.retry import RetryPolicy
-from allswell.domain.step_receipt import Tokens
+from allswell.domain.receipts.step import Tokens
+from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.guard import GuardPolicy
+from allswell.domain.service.incident import Incident, SdkRepeats
+from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import BreakerOpen, ServiceParked
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.runtime.guard.ledger import ExchangeLedger, in_ledger
+from allswell.runtime.guard.transport import ExchangeLedger, in_ledger
 from allswell.testing.provider import (
     AnyAct,
     BreakOff,

@@ -26,10 +26,10 @@ from pathlib import Path
 import msgspec
 
 from allswell import Policy, Watch, make_watch
-from allswell.domain.listing import TaskFilter
-from allswell.domain.receipt import receipt_id
-from allswell.domain.retry import RetryPolicy
-from allswell.runtime.receipts import Home
+from allswell.domain.receipts.receipt import receipt_id
+from allswell.domain.service.retry import RetryPolicy
+from allswell.domain.task.model import TaskFilter
+from allswell.runtime.receipts import StateDir
 from allswell.store.sqlite import SqliteStore
 
 STANDIN = Path(__file__).with_name("standin.py")
@@ -73,7 +73,7 @@ def drain(policy: Policy) -> float:
     slot is free once others have run out of their time; and nobody is the only one on this machine.
     """
     attempts = 2 * (policy.timeout_escalation - 1) + 1
-    return ((attempts + 1) * (policy.timeout + policy.recovery_grace)) / 1_000 + 30
+    return ((attempts + 1) * ((policy.timeout or 0) + policy.recovery_grace)) / 1_000 + 30
 
 
 LONG = Policy(timeout=600_000, checkpoint_interval=300_000, retry=RetryPolicy(backoff=100, retries=1))
@@ -136,7 +136,7 @@ class Soak:
         self.found = Found(agents, seconds)
         self.kills = kills
         self.scale = max(agents / FEW, 1.0)
-        self.home = Home(folder / ".allswell")
+        self.home = StateDir(folder / ".allswell")
         self.script = folder / f"standin-{os.getpid()}-{seed}.py"
         shutil.copy(STANDIN, self.script)
         command = [sys.executable, "-I", "-S", str(self.script), "{payload}"]

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from allswell import Policy, Watch, make_watch
 from allswell.app import store_for
-from allswell.domain.event import Event
-from allswell.domain.fleet import AgentSpec, Fleet
-from allswell.domain.task import Task
-from allswell.engine.pace import Pace
-from allswell.runtime.receipts import Home
-from allswell.runtime.supervisor import Plan, Supervisor
+from allswell.domain.agents.fleet import AgentSpec, Fleet
+from allswell.domain.rules.event import Event
+from allswell.domain.task.model import Task
+from allswell.engine.timings import Timings
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.supervisor import Supervisor, SupervisorPlan
 from tests import patience
 
 T = TypeVar("T")
@@ -35,15 +35,15 @@ class Night:
     def __init__(self, folder: Path, watch: Watch) -> None:
         self.folder = folder
         self.watch = watch
-        self.home = Home(folder / ".allswell")
+        self.home = StateDir(folder / ".allswell")
         self.lines: list[str] = []
         self.supervisor: Supervisor | None = None
 
-    def plan(self, *agents: AgentSpec, **fields: Any) -> Plan:  # noqa: ANN401 - fields of the plan
+    def plan(self, *agents: AgentSpec, **fields: Any) -> SupervisorPlan:  # noqa: ANN401 - fields of the plan
         """A plan for these agents, all of them in this folder unless they say otherwise."""
         placed = {one.name: _in(one, self.folder) for one in agents}
         fleet = Fleet(placed, **{key: fields.pop(key) for key in ("usage", "compaction") if key in fields})
-        return Plan(fleet, self.home, **{"tell": self.lines.append, "lease": 3_000, "stop": 10_000, **fields})
+        return SupervisorPlan(fleet, self.home, **{"tell": self.lines.append, "lease": 3_000, "stop": 10_000, **fields})
 
     async def until(self, what: Callable[[], Awaitable[T]], seconds: float = patience.SECONDS) -> T:
         """Wait until this gives something."""
@@ -98,7 +98,7 @@ def night(
 
     async def main() -> Night:
         store = store_for(url or f"sqlite:///{folder}/.allswell/allswell.db")
-        async with make_watch(store, policies=policies, pace=Pace(claim_poll=0.1)) as watch:
+        async with make_watch(store, policies=policies, pace=Timings(claim_poll=0.1)) as watch:
             made = Night(folder, watch)
             made.home.make()
             made.supervisor = Supervisor(watch, made.plan(*agents, **plan))

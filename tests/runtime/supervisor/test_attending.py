@@ -9,17 +9,17 @@ import pytest
 
 import allswell
 from allswell import Watch
-from allswell.domain.fleet import AgentSpec, Fleet
-from allswell.domain.names import AgentId
-from allswell.domain.receipt import End
-from allswell.runtime.agents.work import Work
-from allswell.runtime.attempt import Tower
-from allswell.runtime.receipts import Home
-from allswell.runtime.supervisor import Plan
-from allswell.runtime.supervisor.attending import Attendance
-from allswell.runtime.supervisor.plan import Slot
-from allswell.runtime.supervisor.shared import Shared
-from allswell.runtime.supervisor.telling import Voice
+from allswell.domain.agents.fleet import AgentSpec, Fleet
+from allswell.domain.ids import AgentId
+from allswell.domain.receipts.receipt import End
+from allswell.runtime.agents.function import Work
+from allswell.runtime.attempt import SharedSampler
+from allswell.runtime.receipts import StateDir
+from allswell.runtime.supervisor import SupervisorPlan
+from allswell.runtime.supervisor.attempt import AttemptSupervisor, Shared
+from allswell.runtime.supervisor.console import ConsoleReporter
+from allswell.runtime.supervisor.dispatch import Slot
+from allswell.runtime.supervisor.usage import Accounts
 from tests.engine.stage import Stage, play
 
 NUDGED: list[str] = []
@@ -41,9 +41,15 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
         lease = await watch.claim(agent="ada")
         assert lease is not None
         spec = AgentSpec(name="ada", function=f"{__name__}:checks_in_once", cwd=str(tmp_path), grace=0, idle=400_000)
-        plan = Plan(Fleet({"ada": spec}), Home(tmp_path / ".allswell"), clock=stage.clock)
-        shared = Shared(Tower(), asyncio.Semaphore(1), lambda _who, _usage: None, Voice(lambda _said: None))
-        attended = Attendance(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
+        plan = SupervisorPlan(Fleet({"ada": spec}), StateDir(tmp_path / ".allswell"), clock=stage.clock)
+        shared = Shared(
+            SharedSampler(),
+            asyncio.Semaphore(1),
+            lambda _who, _usage: None,
+            ConsoleReporter(lambda _said: None),
+            Accounts(watch, plan),
+        )
+        attended = AttemptSupervisor(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
         attending = asyncio.ensure_future(attended.attend())
 
         async def look_until(second: int) -> None:
@@ -80,17 +86,19 @@ def test_an_attempt_that_never_began_leaves_a_receipt_too(tmp_path: Path) -> Non
     """Its lease ended while it waited for its turn; or its agent cannot be started at all."""
 
     async def scene(watch: Watch) -> None:
-        home, said = Home(tmp_path / ".allswell"), list[str]()
+        home, said = StateDir(tmp_path / ".allswell"), list[str]()
         home.make()
 
-        async def attended(function: str, turn: asyncio.Semaphore) -> Attendance:
+        async def attended(function: str, turn: asyncio.Semaphore) -> AttemptSupervisor:
             await watch.submit(function)
             lease = await watch.claim(agent="ada")
             assert lease is not None
             spec = AgentSpec(name="ada", function=f"{__name__}:{function}", cwd=str(tmp_path), grace=0)
-            plan = Plan(Fleet({"ada": spec}), home, tell=said.append)
-            shared = Shared(Tower(), turn, lambda _who, _usage: None, Voice(said.append))
-            return Attendance(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
+            plan = SupervisorPlan(Fleet({"ada": spec}), home, tell=said.append)
+            shared = Shared(
+                SharedSampler(), turn, lambda _who, _usage: None, ConsoleReporter(said.append), Accounts(watch, plan)
+            )
+            return AttemptSupervisor(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
 
         turn = asyncio.Semaphore(0)
         called_off = await attended("checks_in_once", turn)

@@ -1,15 +1,20 @@
 """Functions as agents: async ones in the supervisor's loop, sync ones in a process of their own; the same rules."""
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 from allswell import Policy
-from allswell.domain.retry import IN_WORDS, ErrorClass, RetryPolicy
+from allswell.domain.mesh.request import InboxItem
+from allswell.domain.service.retry import IN_WORDS, ErrorClass, RetryPolicy
+from tests import patience
+from tests.runtime.process.stage import tagged
 from tests.runtime.supervisor.stage import Night, night, standin
 
 CREW = """
-import asyncio, os, time
+import asyncio, os, subprocess, time
 
 async def gentle(work):
     await work.checkin("begun", progress=0.1)
@@ -52,6 +57,14 @@ def plain_breaks(work):
 def plain_hangs(work):
     time.sleep(3600)
 
+async def leaves(work):
+    async def start(*words):
+        return await asyncio.create_subprocess_exec(*words)
+    await start("sleep", "600")
+    await asyncio.to_thread(subprocess.run, ["sh", "-c", "setsid sleep 600 &"])
+    if work.payload == "hang":
+        await asyncio.get_running_loop().run_in_executor(None, os.system, "sleep 600")
+
 async def quits(work):
     raise SystemExit(0)
 
@@ -60,6 +73,28 @@ def plain_quits(work):
 
 def plain_nan(work):
     return [float("nan")]
+
+async def asks(work):
+    got = await work.request("oracle", "handoff", "which one?", payload=[1], timeout="20s", retries=0)
+    return [got.state, got.answer, got.blocked]
+
+def plain_asks(work):
+    got = work.request("oracle", "handoff", "which one?", payload=[1], timeout="20s", retries=0)
+    return [got.state, got.answer, got.blocked]
+
+async def asks_in_vain(work):
+    got = await work.request("silent", "handoff", "which one?", timeout="300ms", retries=0)
+    return [got.state, got.answer, got.blocked]
+
+def plain_asks_in_vain(work):
+    got = work.request("silent", "handoff", "which one?", timeout="300ms", retries=0)
+    return [got.state, got.answer, got.blocked]
+
+async def declines(work):
+    await work.decline(work.task, "not mine")
+
+def plain_declines(work):
+    work.decline(work.task, "not mine")
 
 async def cancels_itself(work):
     waiting = asyncio.get_running_loop().create_future()
@@ -79,8 +114,6 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_async_function_works_in_our_loop_and_a_sync_one_in_its_own_process(tmp_path: Path) -> None:
-    import os
-
     async def scene(night: Night) -> None:
         one = await night.watch.submit("one", role="async", payload={"n": 1})
         two = await night.watch.submit("two", role="sync", payload={"n": 2})
@@ -129,6 +162,11 @@ def test_at_its_limit_it_is_over_and_leaves_a_receipt(tmp_path: Path, name: str)
         assert timeout.task == id_
         receipt = await night.event("receipt_written")
         assert receipt.data["status"] == "timeout"
+        found = night.home.receipts.find(receipt.data["receipt"])
+        assert found is not None
+        kept = found.receipt
+        assert kept.limit_ms == 700
+        assert "its limit of 700ms was reached" in kept.reason, "and not what was left of it when the function began"
         await night.watch.cancel(id_)
 
     night(tmp_path, scene, standin("agent", command=(), function=f"nightcrew:{name}", grace=300))
@@ -160,3 +198,131 @@ def test_it_can_ask_a_human_and_another_attempt_gets_the_answer(tmp_path: Path) 
         assert (await night.ended(id_)).state == "skipped"
 
     night(tmp_path, scene, standin("agent", command=(), function="nightcrew:unsure"))
+
+
+@pytest.mark.row("O8")
+@pytest.mark.parametrize("payload", ["", "hang"])
+def test_what_a_function_started_ends_with_its_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payload: str
+) -> None:
+    """A child of its own, one in a session of its own whose parent is gone, and one that a thread waits for."""
+    tag = os.urandom(8).hex()
+    monkeypatch.setenv("TAG", tag)
+
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("leave", payload=payload, timeout="1s")
+        if payload:
+            await night.event("receipt_written")
+            await night.watch.cancel(id_)
+        assert (await night.ended(id_)).state == ("cancelled" if payload else "done")
+        async with asyncio.timeout(patience.SECONDS):
+            while tagged(tag):
+                await asyncio.sleep(0.02)
+
+    night(tmp_path, scene, standin("agent", command=(), function="nightcrew:leaves", grace=300))
+
+
+@pytest.mark.realtime
+@pytest.mark.row("M2", "M8")
+def test_waiting_for_an_answer_is_neither_idle_nor_silence(tmp_path: Path) -> None:
+    """Its limit of idleness is shorter than the answer takes, and than the interval of check-ins."""
+    policy = Policy(idle=2_000, checkpoint_interval=60_000, timeout_escalation=1)
+
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("asks", payload={"n": 1})
+        (asked,) = await night.until(lambda: night.watch.inbox("oracle"))
+        assert asked.payload == [1]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 3  # longer than it may be idle
+        while loop.time() < until:
+            assert await night.told("agent_idle", "task_returned") == []
+            await asyncio.sleep(0.1)
+        await night.watch.respond(asked.request_id, "this", agent="oracle")
+        assert (await night.ended(id_)).state == "done"
+        assert await night.watch.result(id_) == ["done", "this", False]
+
+    night(tmp_path, scene, standin("agent", command=(), function="nightcrew:asks", idle=2_000), policies={"": policy})
+
+
+@pytest.mark.row("M2", "M8")
+def test_a_process_that_waits_for_an_answer_is_checked_in_for(tmp_path: Path) -> None:
+    """It says nothing itself; what keeps it from being idle is told to the store, as what its protocol shows is."""
+
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("asks")
+        (asked,) = await night.until(lambda: night.watch.inbox("oracle"))
+
+        async def waits() -> bool:
+            row = await night.watch.task(id_)
+            assert row is not None
+            assert row.lease is not None
+            return row.lease.checkin_at is not None
+
+        await night.until(waits)
+        await night.watch.respond(asked.request_id, "this", agent="oracle")
+        assert (await night.ended(id_)).state == "done"
+        assert await night.watch.result(id_) == ["done", "this", False]
+
+    policy = Policy(checkpoint_timeout=400)
+    night(tmp_path, scene, standin("agent", command=(), function="nightcrew:plain_asks"), policies={"": policy})
+
+
+@pytest.mark.row("M2")
+def test_a_sync_function_is_told_what_came_of_its_request_as_an_async_one_is(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        tasks = [await night.watch.submit("asks", role=role) for role in ("async", "sync")]
+        both = await night.until(lambda: two_of(night))
+        for asked in both:
+            await night.watch.cancel(asked.request_id)
+        assert [(await night.ended(task)).state for task in tasks] == ["done", "done"]
+        assert [await night.watch.result(task) for task in tasks] == [["cancelled", None, False]] * 2
+
+    async def two_of(night: Night) -> list[InboxItem]:
+        items = await night.watch.inbox("oracle")
+        return items if len(items) == 2 else []
+
+    agents = [
+        standin("one", command=(), function="nightcrew:asks", role="async"),
+        standin("two", command=(), function="nightcrew:plain_asks", role="sync"),
+    ]
+    night(tmp_path, scene, *agents)
+
+
+@pytest.mark.row("M2")
+@pytest.mark.parametrize("function", ["asks_in_vain", "plain_asks_in_vain", "unsure"])
+def test_a_function_whose_task_is_blocked_is_not_said_to_have_done_it(tmp_path: Path, function: str) -> None:
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("asks")
+
+        async def told() -> list[str]:
+            return [line for line in night.lines if "“asks”" in line and " takes " not in line]
+
+        lines = await night.until(told)
+        assert not any("has done" in line for line in lines), lines
+        row = await night.watch.task(id_)
+        assert row is not None
+        assert row.task.state == "open"
+        if function != "unsure":
+            assert [wait.kind for wait in row.waits] == ["request"]
+            assert lines[0].partition(": ")[2].startswith("blocked: nobody has answered m_"), lines
+
+    night(tmp_path, scene, standin("agent", command=(), function=f"nightcrew:{function}"))
+
+
+@pytest.mark.row("M2")
+@pytest.mark.parametrize("function", ["declines", "plain_declines"])
+def test_a_function_that_was_started_for_a_request_declines_it(tmp_path: Path, function: str) -> None:
+    async def scene(night: Night) -> None:
+        await night.watch.submit("asks", role="other")
+        lease = await night.watch.claim(agent="ann", roles=["other"])
+        assert lease is not None
+        ended = await lease.request("agent", "handoff", "which one?", timeout="1m", retries=0)
+        assert (ended.state, ended.reason.endswith("agent declined it: not mine")) == ("failed", True)
+        told = await night.until(lambda: declined(night))
+        assert [line.partition(": ")[0] for line in told] == ["agent gave “which one?” back"]
+        await lease.complete()
+
+    async def declined(night: Night) -> list[str]:
+        return [line for line in night.lines if "“which one?”" in line and " takes " not in line]
+
+    night(tmp_path, scene, standin("agent", command=(), function=f"nightcrew:{function}"))

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from allswell import Policy
-from allswell.domain.event import Event
-from allswell.domain.presence import PREFIX, Post, Presence
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence
+from allswell.domain.rules.event import Event
+from allswell.domain.service.retry import RetryPolicy
 from tests.runtime.supervisor.stage import STANDIN, Night, night, standin
 
 QUICK = Policy(checkpoint_interval=1_000, checkpoint_timeout=300, recovery_grace=2_000, retry=RetryPolicy(backoff=50))
@@ -59,7 +59,7 @@ def test_a_crash_is_tried_again_with_what_the_last_attempt_left(tmp_path: Path) 
     first, second, _ = prompts.read_text().split("---")
     assert first.strip() == "write it\n\nall of it"
     assert "This is attempt 2. The last one, by agent, ended because it failed (transient)." in second
-    assert "It said: exit code 1" in second
+    assert "It said:\n> exit code 1" in second
     assert "allswell recover" in second
 
 
@@ -108,7 +108,7 @@ def test_the_next_attempt_begins_when_the_last_is_gone_and_is_watched_like_any_o
     )
 
 
-@pytest.mark.row("O3", "O8")
+@pytest.mark.row("O2", "O3", "O8")
 def test_a_silent_agent_is_asked_found_stalled_ended_and_its_task_taken_back(tmp_path: Path) -> None:
     policy = Policy(checkpoint_interval=500, checkpoint_timeout=100, recovery_grace=5_000, stall_threshold=3)
 
@@ -131,6 +131,7 @@ def test_a_silent_agent_is_asked_found_stalled_ended_and_its_task_taken_back(tmp
 
     told = night(tmp_path, scene, standin(), policies={"": policy})
     assert told.home.receipts.all()[0].receipt.status == "stalled"
+    assert any("agent did not answer when asked for a check-in on “silent” (1 of 3)" in line for line in told.lines)
 
 
 @pytest.mark.row("O2")
@@ -211,8 +212,9 @@ def test_a_usage_limit_parks_the_account_and_costs_no_attempt(tmp_path: Path, pa
 def test_with_limits_off_it_is_an_error_like_any_other(tmp_path: Path) -> None:
     async def scene(night: Night) -> None:
         id_ = await night.watch.submit("first", payload="codex:limit:300", retries=0)
-        assert (await night.ended(id_)).state == "failed"
-        assert await night.watch.services() == []
+        await night.until(night.watch.questions)  # a rate limit whose retries are used up is asked about (F4)
+        assert (await night.task(id_)).record.failures == {"rate_limit": 1}
+        assert await night.watch.services() == [], "no account is parked"
 
     night(tmp_path, scene, standin(), park_limits=False)
 
@@ -239,9 +241,9 @@ def test_who_waits_is_told_from_who_is_silent(tmp_path: Path, part: str, state: 
 
 
 def test_who_becomes_quiet_is_nudged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from allswell.domain import condition
+    from allswell.domain.agents import status
 
-    monkeypatch.setattr(condition, "SPAWNING", 500)
+    monkeypatch.setattr(status, "SPAWNING", 500)
 
     async def scene(night: Night) -> None:
         id_ = await night.watch.submit("quiet", payload="spin")
@@ -359,8 +361,8 @@ def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
     night(tmp_path, scene, standin(), drain=True)
 
 
-async def _posts(night: Night) -> tuple[Post, ...]:
-    (kept,) = (await night.watch._engine.store.view_kept(PREFIX)).values()
+async def _posts(night: Night) -> tuple[AgentSlot, ...]:
+    (kept,) = (await night.watch._engine.store.view_kept(PRESENCE_PREFIX)).values()
     return msgspec.json.decode(kept, type=Presence).posts
 
 

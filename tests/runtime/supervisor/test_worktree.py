@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from allswell.domain.fleet import AgentSpec
+from allswell.domain.agents.fleet import AgentSpec
 from allswell.runtime.receipts import Receipts
-from allswell.runtime.worktree import Left, make_worktree
+from allswell.runtime.workspace.worktree import LeftoverWork, make_worktree
 from tests.runtime.supervisor.stage import Night, night
 
 SHELL = ("sh", "-c", "{payload}")
@@ -136,7 +136,7 @@ def test_what_the_agent_committed_itself_is_found_wherever_it_went_then(repo: Pa
     # A supervisor that was killed before it could say that the task is done: the next attempt finds the branch again.
     tree = make_worktree(repo, repo / ".allswell" / "worktrees", tasks[0])
     assert tree.base == git(repo, "rev-parse", "trunk").strip()
-    assert tree.stands(Left({}, f"ref: refs/heads/{tree.branch}")) is not None
+    assert tree.stands(LeftoverWork({}, f"ref: refs/heads/{tree.branch}")) is not None
 
 
 def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:

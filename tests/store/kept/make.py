@@ -1,7 +1,8 @@
-"""Makes what is kept here anew: `python -m tests.store.kept.make`, from the root of the tree.
+"""Makes a night to be kept here: `python -m tests.store.kept.make 2026-11-18`, from the root of the tree.
 
-What lies here was made by Allswell as it was on 2026-11-17, before its engine was made plainer, and must open for ever.
-Do not make it anew because a test fails: keep what a later version makes beside it, in a folder of its own.
+Each folder was made by Allswell as it was on that day, and must open for ever: on 2026-11-17 before the engine was made
+plainer, on 2026-11-18 before the tree of modules was made anew, with a row in every table. Do not make one anew because
+a test fails: keep what a later version makes beside it, in a folder of its own, and name it in `scene.NIGHTS`.
 
 Everything is text: a dump of a SQLite store, one of the same night on PostgreSQL, and the folder of the first with a
 flow's run in it. What would tell of the machine (its name, its boot, the folder) is taken out.
@@ -15,12 +16,13 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from allswell.runtime.boot import boot_id
+from allswell.runtime.host import boot_id
 from allswell.testing.postgres import Cluster, find_binaries
 from tests.store.kept.scene import end_last_run, fill, interrupt_flow, program
 
@@ -48,7 +50,7 @@ def _anonymous(folder: Path) -> Callable[[str], str]:
     return change
 
 
-def _keep_sqlite(folder: Path) -> None:
+def _keep_sqlite(folder: Path, night: Path) -> None:
     (folder / ".allswell").mkdir()
     path = folder / ".allswell" / "allswell.db"
     url = f"sqlite:///{path}"
@@ -60,8 +62,8 @@ def _keep_sqlite(folder: Path) -> None:
     raw = sqlite3.connect(path)
     dumped = "\n".join(raw.iterdump())
     raw.close()
-    (HERE / "sqlite.sql").write_text(change(f"-- left at {time.time_ns() // 1_000_000}\n{dumped}\n"))
-    kept = HERE / "folder"
+    (night / "sqlite.sql").write_text(change(f"-- left at {time.time_ns() // 1_000_000}\n{dumped}\n"))
+    kept = night / "folder"
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(folder, kept, ignore=shutil.ignore_patterns(*_NOT_KEPT))
     (kept / ".allswell").rename(kept / "allswell")  # a folder of that name would be seen as a watch's
@@ -70,7 +72,7 @@ def _keep_sqlite(folder: Path) -> None:
             file.write_text(change(file.read_text()))
 
 
-def _keep_postgres(folder: Path) -> None:
+def _keep_postgres(folder: Path, night: Path) -> None:
     with Cluster() as cluster:
         url = cluster.create_database()
         asyncio.run(fill(url))
@@ -86,10 +88,12 @@ def _keep_postgres(folder: Path) -> None:
         if not line.startswith(("SET ", "SELECT pg_catalog.set_config", "\\", "--"))
     ]
     text = re.sub(r"\n{2,}", "\n", "\n".join(lines))
-    (HERE / "postgres.sql").write_text(_anonymous(folder)(f"-- left at {left}\n{text.strip()}\n"))
+    (night / "postgres.sql").write_text(_anonymous(folder)(f"-- left at {left}\n{text.strip()}\n"))
 
 
 if __name__ == "__main__":
+    made = HERE / sys.argv[1]
+    made.mkdir()  # one that is there stays as it is
     for keep in (_keep_sqlite, _keep_postgres):
         with tempfile.TemporaryDirectory(prefix="allswell-kept-") as place:
-            keep(Path(place))
+            keep(Path(place), made)

@@ -1,4 +1,4 @@
-"""A night that is interrupted: what there is in a kept store, made with public names only, so that any version can."""
+"""A night that is interrupted: what there is in a kept store, made as a program, an agent or a person would."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 import allswell
 from allswell.app import store_for
-from allswell.domain.journal import Entry
+from allswell.domain.agents.cost import Expense
+from allswell.domain.agents.status import PRESENCE_PREFIX as SUPERVISORS
+from allswell.domain.agents.status import SURVIVORS_PREFIX as SURVIVORS
+from allswell.domain.agents.status import AgentSlot, Presence, Survivor, Survivors
+from allswell.domain.ids import Millis
+from allswell.domain.notify.delivery import Delivery
 from allswell.domain.question import RETRY, SKIP, SPLIT
+from allswell.domain.rules.event import Entry, Position
+from allswell.engine.access.keys import Keyring, SessionDesk, make_link
 from tests.patience import SECONDS
 
 HOUR = 3_600_000
@@ -44,6 +53,18 @@ STATES = {
     "of a run that ended": "cancelled",
 }
 """Where each task of the scene stands when it is left, by its name."""
+SINCE_THE_SECOND = {
+    "asks others": "waiting",
+    "write me a haiku": "done",
+    "is it up?": "ready",
+    "costs": "held",
+    "costs too much": "ready",
+    "to be verified": "ready",
+    "dismissed": "failed",
+}
+"""The same of what the scene of the first night did not have."""
+NIGHTS = {"2026-11-17": STATES, "2026-11-18": {**STATES, **SINCE_THE_SECOND}}
+"""The tasks of every night that is kept."""
 FLOW = """\
 name: chain
 timeouts: {flow: 40m}
@@ -78,6 +99,11 @@ async def fill(url: str) -> None:
         await _asking(watch)
         await _holding(watch)
         await _runs(watch)
+        await _asking_each_other(watch)
+        await _money(watch)
+        await _verified(watch)
+        await _people(watch)
+        await _going_out(watch)
         await heard.wait()
         async with asyncio.timeout(SECONDS):
             while not await watch.agents():
@@ -173,6 +199,67 @@ async def _runs(watch: allswell.Watch) -> None:
         while (row := await watch.task(over)) is None or row.task.state == "open":
             await asyncio.sleep(0.01)
     await watch.submit("of a run that ends", run=await watch.open_run("ends"))
+
+
+async def _asking_each_other(watch: allswell.Watch) -> None:
+    """A request that was answered, and one that has blocked the task of whoever asked."""
+    await watch.submit("asks others", timeout=f"{8 * HOUR}ms")
+    asks = await _hold(watch, "asks others", "ben")
+    answered = await asks.send_request("ada", "status_check", "write me a haiku", timeout=f"{HOUR}ms")
+    await watch.respond(answered, {"lines": 3}, agent="ada")
+    sent = await asks.send_request("bob", "status_check", "is it up?", timeout="1ms", retries=0, kept=f"{9 * HOUR}ms")
+    blocked = await asks.wait_for(sent, claims=False)
+    assert blocked.state == "blocked", blocked
+
+
+async def _money(watch: allswell.Watch) -> None:
+    run = await watch.open_run("budget", max_cost_usd=40.0)
+    await watch.submit("costs", run=run, role="writer", timeout=f"{8 * HOUR}ms", max_cost_usd=3.0)
+    await (await _hold(watch, "costs", "ada")).spend(Expense(2_500_000, 90_000, 4_000))
+    await watch.submit("costs too much", max_cost_usd=1.0)
+    costly = await _hold(watch, "costs too much", "ada")
+    assert await costly.spend(Expense(1_200_000, None, 70))
+    await costly.end_costly()
+    (question,) = [one.id for one in await watch.questions() if one.task == costly.task]
+    await watch.answer(question, "increase_cost", by="cleo", max_cost_usd=9.0)
+
+
+async def _verified(watch: allswell.Watch) -> None:
+    """Work that was said to be done, and was not."""
+    await watch.submit("to be verified", verify=["make", "test"])
+    checked = await _hold(watch, "to be verified", "ada")
+    await checked.verified(passed=False, why="exit code 2", said="2 failed", elapsed=700, result="all of it")
+
+
+async def _people(watch: allswell.Watch) -> None:
+    """Keys, a browser, what people have put aside, and what supervisors say of themselves."""
+    keys = Keyring(watch)
+    await keys.create("ada", ["agent"], roles=["writer"], agents=["ada"], by="cleo")
+    await keys.create("op", ["operator"], lasts=300 * HOUR)
+    await keys.create("gone", ["viewer"])
+    await keys.revoke("gone", by="cleo")
+    await SessionDesk(watch).enter(await make_link(watch, "op", by="cleo"))
+    failed = await watch.submit("dismissed")
+    await (await _hold(watch, "dismissed", "ada")).release("not now")
+    await (await _hold(watch, "dismissed", "ada")).fail("no such file", error_class="validation")
+    await watch.dismiss(failed, by="cleo")
+    at = Millis(_now())
+    slots = (AgentSlot("ada", "ada", "claude", "writer", name="costs", token=1, condition="working", proof_at=at),)
+    fleet = Presence("night", "m", "elsewhere", 1, "b", "n", 1, at, at, 3_600_000, posts=slots, stopping=True)
+    assert await watch.swap(SUPERVISORS + "night", None, msgspec.json.encode(fleet).decode())
+    left = Survivors("ada", failed, "dismissed", 1, "elsewhere", "b", "n", (Survivor(7, 1, "sleep 9"),), folder="x")
+    assert await watch.swap(SURVIVORS + "ada", None, msgspec.json.encode(left).decode())
+
+
+async def _going_out(watch: allswell.Watch) -> None:
+    """What a sink has still to deliver, and what it has given up."""
+    at = Millis(_now())
+    start = Position()
+    made = [
+        Delivery("ops", "msg_ops_1", "https://example.org/a", (1, 1, 0), at, '{"text": "hello"}'),
+        Delivery("ops", "msg_ops_2", "https://example.org/b", (1, 2, 0), at, "{}", 4, at, at, True, "410 Gone"),
+    ]
+    assert await watch.outbox.enlist("sink.ops", start, Position(1, 2), made, "remembered")
 
 
 def _now() -> int:

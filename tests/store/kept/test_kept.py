@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import allswell
 from allswell.app import store_for
-from allswell.domain.listing import TaskFilter
-from allswell.engine.explaining.standing import state_of
-from tests.doors.cli.upkeep import run
+from allswell.domain.access.key import Sessions
+from allswell.domain.agents import status
+from allswell.domain.notify.delivery import DeliveryFilter
+from allswell.domain.task.model import TaskFilter
+from allswell.engine.access.keys import Keyring
+from allswell.engine.status.task import state_of
+from tests.interfaces.cli.upkeep import run
 from tests.patience import SECONDS
+from tests.store.kept.make import HERE
 from tests.store.kept.restore import restore_postgres, restore_sqlite
-from tests.store.kept.scene import RAN_BEFORE, STATES, program
+from tests.store.kept.scene import NIGHTS, RAN_BEFORE, program
 
 OF_FLOWS = {"digest": "held", "fetch": "done", "first": "done", "slow": "done", "cut": "held", "last": "waiting"}
 
 
+@pytest.fixture(params=NIGHTS)
+def night(request: pytest.FixtureRequest) -> str:
+    """The day on which it was made."""
+    return str(request.param)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path, night: str) -> str:
     if request.param == "sqlite":
-        return restore_sqlite(tmp_path)
-    return restore_postgres(request.getfixturevalue("pg_url"))
+        return restore_sqlite(tmp_path, night)
+    return restore_postgres(request.getfixturevalue("pg_url"), night)
 
 
 async def by_name(watch: allswell.Watch) -> dict[str, str]:
@@ -35,13 +48,15 @@ async def claim(watch: allswell.Watch, name: str, agent: str) -> allswell.Lease 
     return await watch.claim(agent=agent, task=task)
 
 
-def test_everything_stands_as_it_was_left(url: str) -> None:
+def test_everything_stands_as_it_was_left(url: str, night: str) -> None:
+    states = NIGHTS[night]
+
     async def main() -> None:
         async with allswell.make_watch(store_for(url), sweeping=False) as watch:
             assert await watch.unaccounted() == []
             stands = await by_name(watch)
-            assert {name: stands[name] for name in STATES} == STATES
-            assert {name: state for name, state in stands.items() if name not in STATES}.items() <= OF_FLOWS.items()
+            assert {name: stands[name] for name in states} == states
+            assert {name: state for name, state in stands.items() if name not in states}.items() <= OF_FLOWS.items()
             runs = {row.name: row for row in await watch.runs()}
             assert runs["stands"].stands_since is not None
             assert runs["night"].limit is not None
@@ -65,6 +80,67 @@ def test_everything_stands_as_it_was_left(url: str) -> None:
             assert "run_ended" in kinds
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("night", ["2026-11-18"], indirect=True)
+def test_all_that_came_later_reads_too(url: str) -> None:
+    """Requests, money, verdicts, keys, sessions, deliveries, supervisors: what the first night did not have."""
+
+    async def main() -> None:
+        async with allswell.make_watch(store_for(url), sweeping=False) as watch:
+            rows = {row.task.name: row for row in await watch.tasks(TaskFilter(limit=100))}
+            ids = {name: row.task.id for name, row in rows.items()}
+            asks, request = rows["asks others"].task, rows["is it up?"].task
+            assert request.record.request is not None
+            assert request.record.request.blocked_at is not None
+            assert request.spec.origin is not None
+            assert request.spec.origin.task == asks.id
+            assert await watch.result(ids["write me a haiku"]) == {"lines": 3}
+            (spent,) = await watch.views.view_expenses(ids["costs"])
+            assert (spent.agent, spent.role, spent.cost, spent.given, spent.written) == (
+                "ada",
+                "writer",
+                2_500_000,
+                90_000,
+                4_000,
+            )
+            assert await watch.recall(f"max_cost.{rows['costs'].task.run}") == "40000000"
+            assert rows["costs too much"].task.record.cost_override == 9_000_000
+            (check,) = rows["to be verified"].task.record.failed_checks
+            assert (check.why, check.said, check.elapsed) == ("exit code 2", "2 failed", 700)
+            dismissed = rows["dismissed"].task.record.dismissed
+            assert dismissed is not None
+            assert dismissed.by == "cleo"
+            keys = {key.name: key for key in await Keyring(watch).all()}
+            assert {name: key.rights for name, key in keys.items()} == {
+                "ada": ("agent",),
+                "gone": ("viewer",),
+                "op": ("operator",),
+            }
+            assert [name for name, key in keys.items() if key.revoked_at is not None] == ["gone"]
+            sessions = msgspec.json.decode((await watch.recall("session.op")) or "", type=Sessions)
+            assert (sessions.link is not None and sessions.link.used, len(sessions.open)) == (True, 1)
+            waiting, given_up = await watch.views.view_deliveries(DeliveryFilter(sink="ops"))
+            assert (waiting.id, waiting.body, waiting.given_up) == ("msg_ops_1", '{"text": "hello"}', False)
+            assert (given_up.tries, given_up.given_up, given_up.reason) == (4, True, "410 Gone")
+            assert await watch.recall("sink.ops.memory") == "remembered"
+            fleet = status.read_presence((await watch.recall("supervisor.night")) or "")
+            assert fleet is not None
+            assert [slot.name for slot in fleet.posts] == ["costs"]
+            left = status.read_survivors((await watch.recall("survivors.ada")) or "")
+            assert left is not None
+            assert [process.command for process in left.processes] == ["sleep 9"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+def test_the_newest_night_has_a_row_in_every_table(name: str) -> None:
+    text = (HERE / max(NIGHTS) / f"{name}.sql").read_text()
+    tables = set(re.findall(r'^CREATE TABLE (?:allswell\.)?"?(\w+)', text, re.MULTILINE))
+    filled = set(re.findall(r'^INSERT INTO (?:allswell\.)?"?(\w+)', text, re.MULTILINE))
+    assert len(tables) >= 16
+    assert sorted(tables - filled) == []
 
 
 def test_work_goes_on(url: str) -> None:
@@ -110,8 +186,8 @@ def test_a_python_flow_goes_on_and_repeats_no_finished_step(url: str, tmp_path: 
 
 
 @pytest.mark.row("F11")
-def test_a_run_goes_on_from_its_folder(tmp_path: Path) -> None:
-    restore_sqlite(tmp_path)
+def test_a_run_goes_on_from_its_folder(tmp_path: Path, night: str) -> None:
+    restore_sqlite(tmp_path, night)
     (name,) = [path.name for path in (tmp_path / ".allswell" / "runs").iterdir()]
     shown = run("show", name, cwd=tmp_path)
     assert shown.code == 0, shown.err

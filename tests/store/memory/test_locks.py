@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from allswell.errors import Bug
 from allswell.store.memory.locks import Key, LockTable, Owner
-from allswell.store.port import Kind
+from allswell.store.port import LockKind
 from allswell.testing.loop import DeterministicLoop
 
 T = TypeVar("T")
-A, B = (Kind.TASK, "t_a"), (Kind.TASK, "t_b")
+A, B = (LockKind.TASK, "t_a"), (LockKind.TASK, "t_b")
 
 
 def run(seed: int | None, work: Coroutine[object, object, T]) -> T:
@@ -64,7 +64,7 @@ def test_a_circle_of_waiting_is_a_bug_that_names_everyone_in_it() -> None:
     async def main() -> None:
         table = LockTable()
         one, two, three = Owner("one"), Owner("two"), Owner("three")
-        third = (Kind.LEASE, "t_c")
+        third = (LockKind.LEASE, "t_c")
         for owner, key in ((one, A), (two, B), (three, third)):
             await table.acquire(owner, key, exclusive=True)
         waiting = [
@@ -131,7 +131,7 @@ def test_whoever_keeps_the_order_gets_through(plans: list[dict[int, bool]], seed
             owner = Owner(name)
             owner.held = Noted(name, given_out)
             for row, exclusive in sorted(plan.items()):
-                key = (Kind.TASK, str(row))
+                key = (LockKind.TASK, str(row))
                 await asyncio.sleep(0)
                 asked.append((key, name))
                 await table.acquire(owner, key, exclusive=exclusive)
@@ -140,7 +140,7 @@ def test_whoever_keeps_the_order_gets_through(plans: list[dict[int, bool]], seed
                 assert len(present) == 1 or not any(present)
             await asyncio.sleep(0)
             for row, exclusive in plan.items():
-                inside[(Kind.TASK, str(row))].remove(exclusive)
+                inside[(LockKind.TASK, str(row))].remove(exclusive)
             table.release_all(owner)
 
         await asyncio.gather(*(transaction(str(number), plan) for number, plan in enumerate(plans)))

@@ -5,16 +5,15 @@ import random
 
 import pytest
 
-from allswell.domain.journal import Position
-from allswell.domain.names import Millis, TaskId, Token
-from allswell.domain.task import OPEN, State, Wait
+from allswell.domain.ids import Millis, TaskId, Token
+from allswell.domain.rules.event import Position
+from allswell.domain.task.model import OPEN, State, WaitState
 from allswell.errors import Bug, Unavailable
 from allswell.store.memory import AnswerLost, MemoryStore
-from allswell.store.port import Changes, CommitUnknown, Kind, Transaction, Wanted
-from allswell.testing.clock import VirtualClock
-from allswell.testing.conformance import rows
-from allswell.testing.conformance.place import take, write
-from allswell.testing.loop import DeterministicLoop
+from allswell.store.port import CommitUnknown, LockKind, RowChanges, Transaction, Wanted
+from allswell.testing.loop import DeterministicLoop, VirtualClock
+from tests.support.conformance import rows
+from tests.support.conformance.place import take, write
 
 ONE = TaskId("t_1")
 
@@ -54,7 +53,7 @@ def test_a_broken_connection_leaves_nothing_and_frees_the_locks(at: str) -> None
         await write(store, rows.new_tasks(rows.task("t_1")))
         broken = await opened(store.another(faults=Weather(at, Unavailable("the line is cut"))))
         with pytest.raises(Unavailable):
-            await write(broken, Changes(timers=[("t_1", Millis(1))]), {Kind.TASK: ["t_1"]})
+            await write(broken, RowChanges(timers=[("t_1", Millis(1))]), {LockKind.TASK: ["t_1"]})
         assert (await store.view_agenda()).next_due is None
         assert store.database.locks.is_idle()
 
@@ -88,7 +87,7 @@ def test_the_weather_is_asked_before_every_statement_and_view() -> None:
     async def main() -> None:
         weather = Weather()
         store = await opened(MemoryStore(faults=weather))
-        await write(store, Changes(), {Kind.TASK: ["t_1"]})
+        await write(store, RowChanges(), {LockKind.TASK: ["t_1"]})
         await store.view_counts()
         assert weather.seen == ["lock", "now", "write", "before_commit", "after_commit", "view_counts"]
 
@@ -98,7 +97,7 @@ def test_the_weather_is_asked_before_every_statement_and_view() -> None:
 def test_on_commit_is_told_what_was_written_by_any_connection() -> None:
     async def main() -> None:
         store = await opened(MemoryStore())
-        told: list[list[Changes]] = []
+        told: list[list[RowChanges]] = []
         store.on_commit = told.append
         changes = rows.new_tasks(rows.task("t_1"))
         await write(await opened(store.another()), changes)
@@ -119,17 +118,17 @@ def test_a_dropped_row_that_is_made_anew_is_another_row() -> None:
         held = asyncio.Event()
 
         async def replace(tx: Transaction) -> None:
-            await take(tx, {Kind.TASK: ["t_1"], Kind.LEASE: ["t_1"]})
+            await take(tx, {LockKind.TASK: ["t_1"], LockKind.LEASE: ["t_1"]})
             held.set()
             for _ in range(5):
                 await tx.lanes()
-            await tx.write(Changes(drop_leases=[(ONE, Token(1))]))
-            await tx.write(Changes(new_leases=[rows.lease("t_1", 2)]))
+            await tx.write(RowChanges(drop_leases=[(ONE, Token(1))]))
+            await tx.write(RowChanges(new_leases=[rows.lease("t_1", 2)]))
 
         async def check_in(tx: Transaction) -> list[str]:
             while not held.is_set():
                 await tx.lanes()
-            return list(await tx.lock(Kind.LEASE, ["t_1"]))
+            return list(await tx.lock(LockKind.LEASE, ["t_1"]))
 
         _, found = await asyncio.gather(store.transact(replace), store.transact(check_in))
         assert found == []
@@ -160,7 +159,7 @@ def _race_for_one_task(seed: int) -> int:
             picked = list(await tx.pick([1], 1, None))
             ready = (await tx.read(Wanted(tasks=picked))).ready
             if ready:
-                await tx.write(Changes(drop_ready=list(ready.values()), new_leases=[rows.lease("t_1")]))
+                await tx.write(RowChanges(drop_ready=list(ready.values()), new_leases=[rows.lease("t_1")]))
             return len(picked), len(ready)
 
         answers = await asyncio.gather(*(store.transact(claim) for _ in range(3)))
@@ -179,7 +178,7 @@ def test_the_same_seed_gives_the_same_journal() -> None:
 
         async def main() -> list[tuple[int, int, object]]:
             store = await opened(MemoryStore(clock=VirtualClock(loop)))
-            writes = (write(store, Changes(events=[rows.event(n=n), rows.event(n=n)])) for n in range(6))
+            writes = (write(store, RowChanges(events=[rows.event(n=n), rows.event(n=n)])) for n in range(6))
             await asyncio.gather(*writes)
             entries = await store.journal(Position(), 100)
             return [(entry.position.xid, entry.position.id, entry.event.data["n"]) for entry in entries]
@@ -210,42 +209,47 @@ async def _keep_account(draw: random.Random) -> None:
         id_, other = draw.choice(names), draw.choice(names)
         change = _random_change(draw, store, id_, other)
         tasks = sorted({id_, other, "t_0"})
-        locks = {Kind.SPREAD: ["r_1", id_], Kind.QUESTION: ["q_0.1"], Kind.TASK: tasks, Kind.LEASE: [id_]}
+        locks = {
+            LockKind.SPREAD: ["r_1", id_],
+            LockKind.QUESTION: ["q_0.1"],
+            LockKind.TASK: tasks,
+            LockKind.LEASE: [id_],
+        }
         await write(store, change, locks)
         assert store.unaccounted() == [name for name in names if not tables.is_accounted(TaskId(name))]
 
 
-def _random_change(draw: random.Random, store: MemoryStore, id_: str, other: str) -> Changes:
+def _random_change(draw: random.Random, store: MemoryStore, id_: str, other: str) -> RowChanges:
     tables = store.database.tables
     task = TaskId(id_)
     match draw.randrange(8):
         case 0:
             return (
-                Changes(drop_ready=[tables.ready[task]])
+                RowChanges(drop_ready=[tables.ready[task]])
                 if task in tables.ready
-                else Changes(new_ready=[rows.ready(id_)])
+                else RowChanges(new_ready=[rows.ready(id_)])
             )
         case 1:
-            return Changes(drop_timers=[id_]) if id_ in tables.timers else Changes(timers=[(id_, Millis(1))])
+            return RowChanges(drop_timers=[id_]) if id_ in tables.timers else RowChanges(timers=[(id_, Millis(1))])
         case 2:
             return _turn_wait(store, rows.need(id_, other))
         case 3:
             return _turn_wait(store, rows.asks(id_, "q_0.1"))
         case 4:
-            return Changes(questions=[rows.question("q_0.1", "t_0", closed=draw.random() < 0.5)])
+            return RowChanges(questions=[rows.question("q_0.1", "t_0", closed=draw.random() < 0.5)])
         case 5:
             there = task in tables.leases
-            return Changes(drop_leases=[(task, Token(1))]) if there else Changes(new_leases=[rows.lease(task)])
+            return RowChanges(drop_leases=[(task, Token(1))]) if there else RowChanges(new_leases=[rows.lease(task)])
         case 6:
             spread = draw.choice(["r_1", id_])
             there = spread in tables.spreads
-            return Changes(drop_spreads=[spread]) if there else Changes(new_spreads=[rows.spread(spread)])
+            return RowChanges(drop_spreads=[spread]) if there else RowChanges(new_spreads=[rows.spread(spread)])
         case _:
             row = tables.tasks[task]
             state = State.DONE.value if row.state == OPEN else OPEN
-            return Changes(tasks=[(rows.task(id_, run=row.run, state=state), None)])
+            return RowChanges(tasks=[(rows.task(id_, run=row.run, state=state), None)])
 
 
-def _turn_wait(store: MemoryStore, wait: Wait) -> Changes:
+def _turn_wait(store: MemoryStore, wait: WaitState) -> RowChanges:
     there = wait in store.database.tables.waits.get(wait.task, ())
-    return Changes(drop_waits=[wait]) if there else Changes(new_waits=[wait])
+    return RowChanges(drop_waits=[wait]) if there else RowChanges(new_waits=[wait])

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from allswell.testing.postgres.account import Account
+from allswell.testing.postgres import Account
 from tests import patience
 
 _SSL, _CANCEL, _GSS = 80_877_103, 80_877_102, 80_877_104

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from msgspec.structs import replace
 
-from allswell.domain.event import Event
-from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
-from allswell.domain.task import OPEN, Ready, Record, Spec, Task, rank
-from allswell.store.port import Changes, Transaction
+from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
+from allswell.domain.lease.model import LeaseRow
+from allswell.domain.rules.event import Event
+from allswell.domain.task.model import OPEN, Ready, Spec, Task, TaskHistory, rank
+from allswell.store.port import RowChanges, Transaction
 from allswell.store.postgres import PostgresStore
 
 T = TypeVar("T")
@@ -26,12 +26,12 @@ PATIENCE = 5_000
 
 
 def task(id_: str, lane: int = 1) -> Task:
-    return Task(TaskId(id_), id_, None, "", lane, 0, OPEN, AT, None, Spec(), Record(), rank(0, AT))
+    return Task(TaskId(id_), id_, None, "", lane, 0, OPEN, AT, None, Spec(), TaskHistory(), rank(0, AT))
 
 
-def lease(id_: str, token: int = 1) -> Lease:
+def lease(id_: str, token: int = 1) -> LeaseRow:
     agent, command = AgentId("alice"), CommandId("")
-    return Lease(TaskId(id_), Token(token), agent, AT, Millis(AT + 9), None, None, 3, 1, 1, command)
+    return LeaseRow(TaskId(id_), Token(token), agent, AT, Millis(AT + 9), None, None, 3, 1, 1, command)
 
 
 def names(count: int, prefix: str = "t_") -> list[TaskId]:
@@ -58,7 +58,7 @@ def run(url: str, test: Callable[[PostgresStore], Awaitable[T]], **settings: flo
     return asyncio.run(main())
 
 
-async def put(store: PostgresStore, changes: Changes) -> None:
+async def put(store: PostgresStore, changes: RowChanges) -> None:
     """Commit changes that need no lock."""
 
     async def work(tx: Transaction) -> None:
@@ -73,7 +73,7 @@ async def put_tasks(store: PostgresStore, ids: Sequence[str], *, ready: int | No
     ages = enumerate(ids, AT)
     tasks = [replace(task(id_, ready or 1), created_at=Millis(at), rank=rank(0, at)) for at, id_ in ages]
     rows = [] if ready is None else [Ready(row.id, ready, row.rank) for row in tasks]
-    await put(store, Changes(new_tasks=[(row, "null") for row in tasks], new_ready=rows))
+    await put(store, RowChanges(new_tasks=[(row, "null") for row in tasks], new_ready=rows))
 
 
 def told(*kinds: str) -> list[Event]:

@@ -10,7 +10,7 @@ import psycopg
 from allswell.app import make_watch
 from allswell.errors import Unavailable
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.broom import Broom
+from allswell.store.postgres.store import Broom
 
 _TASKS, _BATCH = 10_000, 1_000
 _PICK = "SELECT task, rank FROM allswell.ready WHERE lane = 1 ORDER BY rank, task LIMIT 20"

@@ -11,9 +11,8 @@ from unittest.mock import patch
 import psycopg
 import pytest
 
-from allswell.domain.names import TaskId
-from allswell.store.call import LOOK_AGAIN, Call, decode
-from allswell.store.port import Changes, Transaction
+from allswell.domain.ids import TaskId
+from allswell.store.port import LOOK_AGAIN, RowChanges, Transaction, Wakeup, decode
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.session import SQL
 from tests.store.hearing import heard_by, until
@@ -40,7 +39,7 @@ def test_a_unit_of_work_never_notifies(pg_url: str) -> None:
             other.execute("LISTEN allswell")
             await put_tasks(store, ["t_a"], ready=1)
             assert [*other.notifies(timeout=0.05)] == [], "the store itself tells nothing"
-            store.announce(Call(ready=True))
+            store.announce(Wakeup(ready=True))
             (told,) = other.notifies(timeout=20, stop_after=1)
             assert told.payload == "[true,false,false,null]"
         assert calls == [], "and nobody hears itself"
@@ -53,8 +52,8 @@ def test_calls_that_pile_up_are_one_notification(pg_url: str) -> None:
         with psycopg.connect(pg_url, autocommit=True) as other:
             other.execute("LISTEN allswell")
             for _ in range(10_000):
-                store.announce(Call(ready=True))
-            store.announce(Call(spreads=True))
+                store.announce(Wakeup(ready=True))
+            store.announce(Wakeup(spreads=True))
             told: list[str] = []
             while not told or not decode(told[-1].encode()).spreads:
                 told += [note.payload for note in other.notifies(timeout=20, stop_after=1)]
@@ -72,8 +71,8 @@ def test_a_listener_whose_session_was_ended_is_replaced(pg_url: str) -> None:
                 admin.execute("SELECT pg_terminate_backend(%s)", (listener,))
             await until(lambda: LOOK_AGAIN in calls)
             calls.clear()
-            other.announce(Call(ready=True))
-            await until(lambda: calls == [Call(ready=True)])
+            other.announce(Wakeup(ready=True))
+            await until(lambda: calls == [Wakeup(ready=True)])
 
     asyncio.run(main())
 
@@ -90,8 +89,8 @@ def test_a_listener_that_died_in_silence_is_found_by_a_round_trip(pg_url: str) -
             try:
                 await until(lambda: LOOK_AGAIN in calls)
                 calls.clear()
-                other.announce(Call(ready=True))
-                await until(lambda: calls == [Call(ready=True)])
+                other.announce(Wakeup(ready=True))
+                await until(lambda: calls == [Wakeup(ready=True)])
             finally:
                 os.kill(listener, SIGCONT)
 
@@ -118,8 +117,8 @@ def test_a_store_that_only_tells_does_not_listen(pg_url: str) -> None:
     async def main() -> None:
         async with opened(pg_url) as store, opened(pg_url) as other:
             calls = await heard_by(other)
-            store.announce(Call(ready=True))
-            await until(lambda: calls == [Call(ready=True)])
+            store.announce(Wakeup(ready=True))
+            await until(lambda: calls == [Wakeup(ready=True)])
             assert store._herald._carrier.fileno() is None
 
     asyncio.run(main())
@@ -132,17 +131,17 @@ def test_what_is_told_last_is_still_told_when_the_store_closes(pg_url: str) -> N
         async with opened(pg_url) as other:
             calls = await heard_by(other)
             async with opened(pg_url) as store:
-                store.announce(Call(ready=True))
-            await until(lambda: calls == [Call(ready=True)])
+                store.announce(Wakeup(ready=True))
+            await until(lambda: calls == [Wakeup(ready=True)])
 
     asyncio.run(main())
 
 
-async def told(store: PostgresStore, id_: str, call: Call) -> None:
+async def told(store: PostgresStore, id_: str, call: Wakeup) -> None:
     """Commit a task and have others told of it."""
 
     async def work(tx: Transaction) -> None:
-        await tx.write(Changes(new_tasks=[(task(id_), "null")], at=AT))
+        await tx.write(RowChanges(new_tasks=[(task(id_), "null")], at=AT))
         tx.call = call
 
     await store.transact(work)
@@ -154,9 +153,9 @@ def test_an_urgent_call_is_sent_along_with_the_commit(pg_url: str) -> None:
     async def main() -> None:
         async with opened(pg_url) as store, opened(pg_url) as other:
             heard = await heard_by(other)
-            await told(store, "t_a", Call(ready=True))
+            await told(store, "t_a", Wakeup(ready=True))
             assert store._herald._thread is None
-            await until(lambda: heard == [Call(ready=True)])
+            await until(lambda: heard == [Wakeup(ready=True)])
             assert await other.view_task(TaskId("t_a")) is not None
 
     asyncio.run(main())
@@ -166,11 +165,11 @@ def test_a_call_that_is_sent_along_is_not_heard_by_its_own_process(pg_url: str) 
     async def main() -> None:
         async with opened(pg_url) as store, opened(pg_url) as other:
             calls, heard = await heard_by(store), await heard_by(other)
-            await told(store, "t_a", Call(ready=True))
-            await until(lambda: heard == [Call(ready=True)])
-            await told(other, "t_b", Call(ready=True))
+            await told(store, "t_a", Wakeup(ready=True))
+            await until(lambda: heard == [Wakeup(ready=True)])
+            await told(other, "t_b", Wakeup(ready=True))
             await until(lambda: bool(calls))
-            assert calls == [Call(ready=True)], "the other's, and not its own before it"
+            assert calls == [Wakeup(ready=True)], "the other's, and not its own before it"
 
     asyncio.run(main())
 
@@ -181,8 +180,8 @@ def test_commits_in_a_row_send_few_calls_and_the_last_one_is_told(pg_url: str) -
             other.execute("LISTEN allswell")
             before = time.monotonic()
             for number in range(50):
-                await told(store, f"t_{number:02d}", Call(ready=True))
-            await told(store, "t_last", Call(ready=True, spreads=True))
+                await told(store, f"t_{number:02d}", Wakeup(ready=True))
+            await told(store, "t_last", Wakeup(ready=True, spreads=True))
             notes: list[str] = []
             while not notes or not decode(notes[-1].encode()).spreads:
                 notes += [note.payload for note in other.notifies(timeout=20, stop_after=1)]
@@ -194,7 +193,7 @@ def test_commits_in_a_row_send_few_calls_and_the_last_one_is_told(pg_url: str) -
 def test_a_call_that_cannot_be_sent_along_harms_neither_its_commit_nor_the_next(pg_url: str) -> None:
     async def test(store: PostgresStore) -> None:
         with patch.dict(SQL, {"notify": "SELECT $1::text, $2::text, 1 / 0"}):
-            await told(store, "t_a", Call(ready=True))
+            await told(store, "t_a", Wakeup(ready=True))
         (desk,) = store._desks.values()
         line = desk._line
         await put_tasks(store, ["t_b"])
@@ -206,8 +205,8 @@ def test_a_call_that_cannot_be_sent_along_harms_neither_its_commit_nor_the_next(
 
 def test_what_is_rolled_back_is_told_to_nobody(pg_url: str) -> None:
     async def work(tx: Transaction) -> None:
-        await tx.write(Changes(new_tasks=[(task("t_a"), "null")], at=AT))
-        tx.call = Call(ready=True)
+        await tx.write(RowChanges(new_tasks=[(task("t_a"), "null")], at=AT))
+        tx.call = Wakeup(ready=True)
         raise ZeroDivisionError
 
     async def main() -> None:
@@ -215,8 +214,8 @@ def test_what_is_rolled_back_is_told_to_nobody(pg_url: str) -> None:
             heard = await heard_by(other)
             with pytest.raises(ZeroDivisionError):
                 await store.transact(work)
-            store.announce(Call(spreads=True))
+            store.announce(Wakeup(spreads=True))
             await until(lambda: bool(heard))
-            assert heard == [Call(spreads=True)]
+            assert heard == [Wakeup(spreads=True)]
 
     asyncio.run(main())

@@ -9,11 +9,11 @@ from typing import Literal
 import psycopg
 import pytest
 
-from allswell.domain.names import TaskId
+from allswell.domain.ids import TaskId
 from allswell.errors import Bug, Unavailable
-from allswell.store.port import Changes, CommitUnknown, Kind, Lock, Transaction, Wanted
+from allswell.store.port import CommitUnknown, Lock, LockKind, RowChanges, Transaction, Wanted
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.desk import Guard
+from allswell.store.postgres.connection_thread import CommitGuard
 from allswell.testing.postgres import Cluster
 from tests.store.postgres.scene import lease, opened, put_tasks, run, task, wire
 
@@ -28,8 +28,8 @@ def test_a_lost_answer_to_a_commit_is_settled(
     with wire(pg_url) as line:
 
         async def work(tx: Transaction) -> None:
-            await tx.take([Lock(Kind.TASK, [A])], Wanted())
-            await tx.write(Changes(new_tasks=[(task(A), "null")]))
+            await tx.take([Lock(LockKind.TASK, [A])], Wanted())
+            await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
             line.next = fate  # the next thing the client says is what it writes and its commit
 
         async def test(store: PostgresStore) -> None:
@@ -47,8 +47,8 @@ def test_a_commit_that_is_never_answered_is_given_up_and_settled(pg_url: str) ->
     with wire(pg_url) as line:
 
         async def work(tx: Transaction) -> None:
-            await tx.take([Lock(Kind.TASK, [A])], Wanted())
-            await tx.write(Changes(new_tasks=[(task(A), "null")]))
+            await tx.take([Lock(LockKind.TASK, [A])], Wanted())
+            await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
             line.next = "swallow"
 
         async def test(store: PostgresStore) -> None:
@@ -67,7 +67,7 @@ def test_work_that_is_given_up_before_its_commit_never_commits(pg_url: str) -> N
     go_on, over = threading.Event(), threading.Event()
 
     async def work(tx: Transaction) -> None:
-        await tx.write(Changes(new_tasks=[(task(A), "null")]))
+        await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
         go_on.wait(20)
         over.set()
 
@@ -86,7 +86,7 @@ def test_a_cancelled_caller_s_work_does_not_commit(pg_url: str) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     async def work(tx: Transaction) -> None:
-        await tx.write(Changes(new_tasks=[(task(A), "null")]))
+        await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
         begun.set()
         go_on.wait(20)
 
@@ -112,18 +112,18 @@ def test_a_session_ended_by_the_server_before_its_commit(pg_url: str) -> None:
             )
 
     async def before_the_write(tx: Transaction) -> None:
-        await tx.lock(Kind.TASK, [B])
+        await tx.lock(LockKind.TASK, [B])
         end_sessions()
-        await tx.write(Changes(new_tasks=[(task(A), "null")]))
+        await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
         await tx.now()
 
     async def before_the_commit(tx: Transaction) -> None:
-        await tx.take([Lock(Kind.TASK, [B])], Wanted())
-        await tx.write(Changes(new_tasks=[(task(A), "null")]))
+        await tx.take([Lock(LockKind.TASK, [B])], Wanted())
+        await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
         end_sessions()
 
     async def nothing_to_commit(tx: Transaction) -> None:
-        await tx.lock(Kind.TASK, [B])
+        await tx.lock(LockKind.TASK, [B])
         end_sessions()
 
     async def test(store: PostgresStore) -> None:
@@ -146,8 +146,8 @@ def test_a_number_that_a_crashed_server_hands_out_again_proves_nothing() -> None
         url = cluster.create_database()
 
         async def work(tx: Transaction) -> None:
-            await tx.take([Lock(Kind.TASK, [A])], Wanted())
-            await tx.write(Changes(new_tasks=[(task(A), "null")], new_leases=[lease(A)]))
+            await tx.take([Lock(LockKind.TASK, [A])], Wanted())
+            await tx.write(RowChanges(new_tasks=[(task(A), "null")], new_leases=[lease(A)]))
             cluster.kill()
 
         async def main() -> None:
@@ -168,20 +168,20 @@ def test_a_number_that_a_crashed_server_hands_out_again_proves_nothing() -> None
 
 
 def test_the_guard_lets_no_commit_begin_after_it_was_given_up() -> None:
-    guard = Guard()
+    guard = CommitGuard()
     assert guard.give_up() is None
     for forbidden in (guard.check, lambda: guard.enter_commit("7")):
         with pytest.raises(Unavailable):
             forbidden()
-    late = Guard()
+    late = CommitGuard()
     late.enter_commit("7")
     assert late.give_up() == "7"
 
 
 def test_a_failed_statement_that_the_work_overlooks_is_not_committed(pg_url: str) -> None:
     async def careless(tx: Transaction) -> None:
-        await tx.write(Changes(new_tasks=[(task(A), "null")]))
-        await tx.write(Changes(new_leases=[lease(A), lease(A)]))
+        await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
+        await tx.write(RowChanges(new_leases=[lease(A), lease(A)]))
         with pytest.raises(Bug, match="twice"):
             await tx.now()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import TaskId
+from allswell.domain.ids import TaskId
+from allswell.domain.task.model import TaskFilter
 from allswell.errors import Unavailable
-from allswell.store.port import Changes, CommitUnknown, Transaction
+from allswell.store.port import CommitUnknown, RowChanges, Transaction
 from allswell.testing.postgres import Cluster
 from tests.store.postgres.scene import opened, task
 
@@ -31,7 +31,7 @@ def test_every_answer_about_a_commit_is_true_when_the_server_is_killed_under_loa
                     id_ = TaskId(f"t_{writer}_{next(numbers):06d}")
 
                     async def work(tx: Transaction, id_: TaskId = id_) -> None:
-                        await tx.write(Changes(new_tasks=[(task(id_), "null")]))
+                        await tx.write(RowChanges(new_tasks=[(task(id_), "null")]))
 
                     try:
                         await store.transact(work)

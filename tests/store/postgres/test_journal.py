@@ -7,8 +7,8 @@ import threading
 
 import psycopg
 
-from allswell.domain.journal import Entry, Position
-from allswell.store.port import Changes, Transaction
+from allswell.domain.rules.event import Entry, Position
+from allswell.store.port import RowChanges, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.session import SQL
 from tests.store.postgres.scene import opened, put, run, told
@@ -32,18 +32,18 @@ def test_a_follower_does_not_lose_the_events_of_a_transaction_that_commits_late(
     written, go_on = threading.Event(), threading.Event()
 
     async def late(tx: Transaction) -> None:
-        await tx.write(Changes(events=told("late_1", "late_2")))
+        await tx.write(RowChanges(events=told("late_1", "late_2")))
         await tx.now()  # which sends it
         written.set()
         go_on.wait(20)
 
     async def main() -> None:
         async with opened(pg_url) as slow, opened(pg_url) as quick:
-            await put(quick, Changes(events=told("first")))
+            await put(quick, RowChanges(events=told("first")))
             first = await shown(quick, Position(), 1)
             committing = asyncio.create_task(slow.transact(late))
             await asyncio.to_thread(written.wait)
-            await put(quick, Changes(events=told("quick")))
+            await put(quick, RowChanges(events=told("quick")))
             # The quick one is committed, yet not shown: what is under way will stand before it.
             assert await quick.journal(first[-1].position, 10) == []
             go_on.set()
@@ -56,7 +56,7 @@ def test_a_follower_does_not_lose_the_events_of_a_transaction_that_commits_late(
 def test_the_journal_is_read_in_pages_without_gaps(pg_url: str) -> None:
     async def test(store: PostgresStore) -> None:
         for number in range(7):
-            await put(store, Changes(events=told(*(f"e{number}_{part}" for part in range(5)))))
+            await put(store, RowChanges(events=told(*(f"e{number}_{part}" for part in range(5)))))
         whole = await shown(store, Position(), 35)
         assert kinds(whole) == [f"e{number}_{part}" for number in range(7) for part in range(5)]
         pages: list[Entry] = []

@@ -10,9 +10,9 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.ids import Millis, TaskId
 from allswell.errors import Bug, Unavailable
-from allswell.store.port import Changes, Conflict, Kind, Rows, Transaction, Wanted
+from allswell.store.port import LockKind, RowChanges, RowConflict, Rows, Transaction, Wanted
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.transaction import ServerClock
 from tests.store.postgres.scene import await_waiter, client, lease, names, opened, put, put_tasks, run, task
@@ -24,7 +24,7 @@ def test_what_is_read_after_a_wait_for_the_lock_is_fresh(pg_url: str) -> None:
     """A join in the locking statement returns the old lease after the wait: a zombie would be accepted."""
 
     async def read(tx: Transaction) -> Rows:
-        await tx.lock(Kind.TASK, [A])
+        await tx.lock(LockKind.TASK, [A])
         return await tx.read(Wanted(tasks=[A], leases=[A]))
 
     def joined(answer: list[int]) -> None:
@@ -37,7 +37,7 @@ def test_what_is_read_after_a_wait_for_the_lock_is_fresh(pg_url: str) -> None:
             answer.append(row[0])
 
     async def test(store: PostgresStore) -> None:
-        await put(store, Changes(new_tasks=[(task(A), "null")], new_leases=[lease(A, 1)]))
+        await put(store, RowChanges(new_tasks=[(task(A), "null")], new_leases=[lease(A, 1)]))
         stale: list[int] = []
         with client(pg_url) as other:
             other.execute("SELECT FROM allswell.task WHERE id = 't_a' FOR UPDATE")
@@ -60,13 +60,13 @@ def test_200_batches_on_the_same_rows_in_any_order_never_deadlock(pg_url: str) -
 
     async def batch(store: PostgresStore, some: list[TaskId]) -> None:
         async def work(tx: Transaction) -> None:
-            assert await tx.lock(Kind.TASK, some) == sorted(some)
+            assert await tx.lock(LockKind.TASK, some) == sorted(some)
             rows = await tx.read(Wanted(tasks=some))
             more = [
                 replace(row, record=replace(row.record, timeouts=row.record.timeouts + 1))
                 for row in rows.tasks.values()
             ]
-            await tx.write(Changes(tasks=[(row, None) for row in more]))
+            await tx.write(RowChanges(tasks=[(row, None) for row in more]))
 
         await store.transact(work)
 
@@ -78,7 +78,7 @@ def test_200_batches_on_the_same_rows_in_any_order_never_deadlock(pg_url: str) -
             await asyncio.gather(*map(batch, stores, batches))
 
             async def counts(tx: Transaction) -> list[int]:
-                await tx.lock(Kind.TASK, ids)
+                await tx.lock(LockKind.TASK, ids)
                 rows = await tx.read(Wanted(tasks=ids))
                 return [rows.tasks[id_].record.timeouts for id_ in ids]
 
@@ -90,7 +90,7 @@ def test_200_batches_on_the_same_rows_in_any_order_never_deadlock(pg_url: str) -
 def test_now_is_fresh_after_a_wait_for_a_lock(pg_url: str) -> None:
     async def wait(tx: Transaction) -> Millis:
         await tx.now()
-        await tx.lock(Kind.TASK, [A])
+        await tx.lock(LockKind.TASK, [A])
         return await tx.now()
 
     async def test(store: PostgresStore) -> None:
@@ -114,7 +114,7 @@ def test_now_never_goes_back_when_the_servers_clock_does() -> None:
 
 def test_skip_takes_only_what_is_free(pg_url: str) -> None:
     async def take(tx: Transaction) -> list[str]:
-        return list(await tx.lock(Kind.TASK, ["t_c", "t_gone", "t_b", "t_a"], skip=True))
+        return list(await tx.lock(LockKind.TASK, ["t_c", "t_gone", "t_b", "t_a"], skip=True))
 
     async def test(store: PostgresStore) -> None:
         await put_tasks(store, ["t_a", "t_b", "t_c"])
@@ -127,10 +127,10 @@ def test_skip_takes_only_what_is_free(pg_url: str) -> None:
 
 def test_shared_locks_do_not_wait_for_each_other_and_keep_writers_out(pg_url: str) -> None:
     async def share(tx: Transaction) -> list[str]:
-        return list(await tx.lock(Kind.TASK, [A], shared=True))
+        return list(await tx.lock(LockKind.TASK, [A], shared=True))
 
     async def own(tx: Transaction) -> list[str]:
-        return list(await tx.lock(Kind.TASK, [A]))
+        return list(await tx.lock(LockKind.TASK, [A]))
 
     async def test(store: PostgresStore) -> None:
         await put_tasks(store, [A])
@@ -148,7 +148,7 @@ def test_shared_locks_do_not_wait_for_each_other_and_keep_writers_out(pg_url: st
 @pytest.mark.realtime
 def test_a_row_held_for_too_long_is_told_and_the_store_works_on(pg_url: str) -> None:
     async def own(tx: Transaction) -> list[str]:
-        return list(await tx.lock(Kind.TASK, [A]))
+        return list(await tx.lock(LockKind.TASK, [A]))
 
     async def test(store: PostgresStore) -> None:
         await put_tasks(store, [A])
@@ -166,12 +166,12 @@ def test_a_process_that_stops_inside_a_transaction_does_not_keep_its_locks(pg_ur
     gone_on = threading.Event()
 
     async def stop(tx: Transaction) -> None:
-        await tx.lock(Kind.TASK, [A])
+        await tx.lock(LockKind.TASK, [A])
         gone_on.wait(20)  # as if stopped by SIGSTOP
-        await tx.write(Changes(tasks=[(task(A), '"too late"')]))
+        await tx.write(RowChanges(tasks=[(task(A), '"too late"')]))
 
     async def own(tx: Transaction) -> list[str]:
-        return list(await tx.lock(Kind.TASK, [A]))
+        return list(await tx.lock(LockKind.TASK, [A]))
 
     async def main() -> None:
         async with opened(pg_url, idle_timeout=0.3) as first, opened(pg_url) as second:
@@ -189,14 +189,14 @@ def test_a_process_that_stops_inside_a_transaction_does_not_keep_its_locks(pg_ur
 
 def test_a_write_with_an_old_token_is_a_bug_and_changes_nothing(pg_url: str) -> None:
     async def stale(tx: Transaction) -> None:
-        await tx.lock(Kind.LEASE, [A])
-        await tx.write(Changes(leases=[lease(A, 1)], events=[]))
+        await tx.lock(LockKind.LEASE, [A])
+        await tx.write(RowChanges(leases=[lease(A, 1)], events=[]))
 
     async def dropped(tx: Transaction) -> None:
-        await tx.write(Changes(drop_leases=[(A, lease(A, 1).token)]))
+        await tx.write(RowChanges(drop_leases=[(A, lease(A, 1).token)]))
 
     async def test(store: PostgresStore) -> None:
-        await put(store, Changes(new_tasks=[(task(A), "null")], new_leases=[lease(A, 2)]))
+        await put(store, RowChanges(new_tasks=[(task(A), "null")], new_leases=[lease(A, 2)]))
         for work in (stale, dropped):
             with pytest.raises(Bug, match="0 of 1"):
                 await store.transact(work)
@@ -210,11 +210,11 @@ def test_a_write_with_an_old_token_is_a_bug_and_changes_nothing(pg_url: str) -> 
 def test_the_second_of_two_that_make_the_same_task_is_told(pg_url: str) -> None:
     async def test(store: PostgresStore) -> None:
         await put_tasks(store, [A])
-        with pytest.raises(Conflict):
+        with pytest.raises(RowConflict):
             await put_tasks(store, ["t_b", A])
         assert await store.view_task(TaskId("t_b")) is None
         with pytest.raises(Bug):
-            await put(store, Changes(new_leases=[lease(A), lease(A)]))
+            await put(store, RowChanges(new_leases=[lease(A), lease(A)]))
 
     run(pg_url, test)
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from allswell.domain.names import TaskId
+from allswell.domain.ids import TaskId
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.store.port import Kind, Transaction
+from allswell.store.port import LockKind, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.testing.postgres import Cluster
 from tests.store.postgres.scene import await_alone, client, opened, put_tasks, run, wire
@@ -65,7 +65,7 @@ def test_a_server_that_goes_in_the_middle_of_the_work() -> None:
     with Cluster() as cluster:
 
         async def work(tx: Transaction) -> None:
-            await tx.lock(Kind.TASK, ["t_a"])
+            await tx.lock(LockKind.TASK, ["t_a"])
             cluster.kill()
             await tx.now()
             await tx.lanes()

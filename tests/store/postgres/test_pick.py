@@ -7,9 +7,9 @@ import asyncio
 import psycopg
 import pytest
 
-from allswell.domain.names import AgentId, TaskId
-from allswell.domain.task import Bar
-from allswell.store.port import Changes, Transaction, Wanted
+from allswell.domain.ids import AgentId, TaskId
+from allswell.domain.task.model import Exclusion
+from allswell.store.port import RowChanges, Transaction, Wanted
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import integers
@@ -31,7 +31,7 @@ def test_the_best_of_all_lanes_and_nothing_of_others(pg_url: str) -> None:
         assert await pick(store, [1, 2], 4) == ["t_a0", "t_b0", "t_a1", "t_b1"]
         assert await pick(store, [3], 4) == ["t_c0"]
         assert await pick(store, [], 4) == await pick(store, [9], 4) == []
-        await put(store, Changes(new_bars=[Bar(TaskId("t_a0"), AgentId("eve"))]))
+        await put(store, RowChanges(new_bars=[Exclusion(TaskId("t_a0"), AgentId("eve"))]))
         assert await pick(store, [1, 2], 2, "eve") == ["t_b0", "t_a1"]
         assert await pick(store, [1, 2], 2, "bob") == ["t_a0", "t_b0"]
 
@@ -91,7 +91,7 @@ def test_two_processes_that_claim_at_once_share_the_work(pg_url: str) -> None:
             picked = list(await tx.pick([1], 10, None))
             ready = (await tx.read(Wanted(tasks=picked))).ready
             taken = [task for task in picked if task in ready]
-            await tx.write(Changes(drop_ready=[ready[task] for task in taken]))
+            await tx.write(RowChanges(drop_ready=[ready[task] for task in taken]))
             return taken
 
         taken: list[TaskId] = []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from allswell.store.port import Kind
+from allswell.store.port import LockKind
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.read import locking
 from allswell.store.postgres.session import SQL
@@ -36,7 +36,7 @@ def plans(pg_url: str, mode: str) -> Iterator[tuple[str, list[str]]]:
     with psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as connection:
         connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
         connection.execute(f"SET plan_cache_mode = {mode}")
-        locks = {f"lock_{kind}": locking(kind, ())[0] for kind in Kind}
+        locks = {f"lock_{kind}": locking(kind, ())[0] for kind in LockKind}
         for name, query in (*SQL.items(), *locks.items()):
             if not _BY_INDEX.fullmatch(name):
                 continue

@@ -9,12 +9,12 @@ import pytest
 
 import allswell
 from allswell.errors import Unavailable
-from allswell.store.call import Call
+from allswell.store.port import Wakeup
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.connection import is_pooled
-from allswell.testing.conformance import Case, Place, Skip, following, holding, living, picking
 from tests.store.postgres.pooler import POOLERS, behind, left_behind, pooled
 from tests.store.postgres.scene import opened, put_tasks
+from tests.support.conformance import Case, Place, Skip, following, holding, living, picking
 
 CASES: tuple[Case, ...] = (*holding.CASES, *picking.CASES, *following.CASES, *living.CASES)
 """Those of the suite in which it matters that a transaction is a session's; the rest are single statements."""
@@ -61,16 +61,16 @@ def test_calls_are_told_through_a_pooler_and_heard_past_it(pooled_url: str, pg_u
 
     async def main() -> None:
         async with opened(pooled_url) as behind, opened(pg_url) as direct:
-            heard: list[Call] = []
+            heard: list[Wakeup] = []
             direct.hear(heard.append)
-            deaf: list[Call] = []
+            deaf: list[Wakeup] = []
             behind.hear(deaf.append)
             async with asyncio.timeout(20):
                 while not any(call.spreads for call in heard):
                     await asyncio.sleep(0.01)
                 heard.clear()
-                behind.announce(Call(ready=True))
-                while Call(ready=True) not in heard:
+                behind.announce(Wakeup(ready=True))
+                while Wakeup(ready=True) not in heard:
                     await asyncio.sleep(0.01)
             assert behind._herald._carrier.fileno() is None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from allswell.store.postgres import PostgresStore
-from allswell.testing.conformance.shortening import held_flow, recorded_step
 from tests.store.postgres.scene import await_waiter, client, run
+from tests.support.conformance.shortening import held_flow, recorded_step
 
 
 def test_who_has_no_time_waits_for_nobody_and_the_others_take_turns(pg_url: str) -> None:

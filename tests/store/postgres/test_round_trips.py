@@ -15,12 +15,12 @@ from unittest.mock import patch
 import pytest
 
 from allswell.app import make_watch
-from allswell.domain.command import Park
-from allswell.domain.listing import TaskFilter
+from allswell.domain.rules.command import Park
+from allswell.domain.task.model import TaskFilter
 from allswell.engine.watch import Watch
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.connection import ServerLine
-from allswell.store.postgres.talk import ServerAnswer, Statement
+from allswell.store.postgres.pipeline import ServerAnswer, Statement
 from tests.store.postgres.scene import wire
 
 

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from allswell.app import make_watch, store_for
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import RunId
+from allswell.domain.ids import RunId
+from allswell.domain.task.model import TaskFilter
 from allswell.engine.watch import Watch
-from allswell.testing.inside import engine_of
+from allswell.testing.sim.process import engine_of
 from tests.store.postgres.scene import await_alone, opened
 
 MANY = 50_000
@@ -75,8 +75,9 @@ def rows_read(url: str, work: Callable[[Watch], Awaitable[None]]) -> dict[str, t
         with psycopg.connect(url, autocommit=True) as connection:
             return {name: (scanned, fetched) for name, scanned, fetched in connection.execute(_READ).fetchall()}
 
+    await_alone(url)  # a session's figures are in once it is gone; the one that filled the tables may just be leaving
     before = read()
-    asyncio.run(watching())  # a session's figures are in by the time its end is acknowledged, or soon after
+    asyncio.run(watching())
     await_alone(url)
     after = read()
     return {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in BIG}

@@ -9,13 +9,13 @@ import sys
 import psycopg
 import pytest
 
-from allswell.domain.breaker import Service
-from allswell.domain.names import Millis
-from allswell.domain.service import ServiceRow
+from allswell.domain.ids import Millis
+from allswell.domain.service.breaker import Service
+from allswell.domain.service.service import ServiceRow
 from allswell.errors import Refused
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.schema import MIGRATIONS, VERSION
 from allswell.store.postgres.session import SQL
+from allswell.store.postgres.store import MIGRATIONS, VERSION
 from tests.store.postgres.scene import await_waiter, client, opened, put_tasks, run
 
 OPEN_ONE = """

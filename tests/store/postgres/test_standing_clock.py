@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import psycopg
 
-from allswell.store.postgres.schema import MIGRATIONS
 from allswell.store.postgres.session import SQL
+from allswell.store.postgres.store import MIGRATIONS
 from tests.store.postgres.scene import run
 from tests.store.standing_clock import ROWS, check_clock_stands
 

@@ -9,15 +9,14 @@ from contextlib import contextmanager, suppress
 import psycopg
 import pytest
 
-from allswell.store.postgres.connection import Address, ServerLine
-from allswell.store.postgres.settings import Settings
+from allswell.store.postgres.connection import PostgresSettings, ServerAddress, ServerLine
 
 _NAMES = ("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'allswell%'", ())
 
 
 @contextmanager
 def line(url: str, **settings: int | None) -> Iterator[ServerLine]:
-    made = ServerLine(Address(url, Settings(**settings)).connect())  # type: ignore[arg-type]  # a threshold is all we give
+    made = ServerLine(ServerAddress(url, PostgresSettings(**settings)).connect())  # type: ignore[arg-type]  # a threshold is all we give
     try:
         yield made
     finally:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from allswell.store.sqlite.carrier import DatagramCarrier
+from allswell.store.sqlite.transport import DatagramCarrier
 
 
 async def until_told(tell: Callable[[], None], happened: Callable[[], bool]) -> None:

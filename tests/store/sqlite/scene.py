@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import allswell
-from allswell.domain.event import Event
-from allswell.domain.names import Millis, TaskId
-from allswell.store.port import Changes, Transaction
+from allswell.domain.ids import Millis, TaskId
+from allswell.domain.rules.event import Event
+from allswell.store.port import RowChanges, Transaction
 from allswell.store.sqlite import SqliteStore
-from allswell.testing.conformance.rows import ready, task
 from allswell.timing.clock import Clock, SystemClock
+from tests.support.conformance.rows import ready, task
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[3]
@@ -59,7 +59,7 @@ def run(path: str | Path, test: Callable[[SqliteStore], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-async def put(store: SqliteStore, changes: Changes, *, durable: bool = True) -> Millis:
+async def put(store: SqliteStore, changes: RowChanges, *, durable: bool = True) -> Millis:
     """Commit changes at the store's present moment."""
 
     async def work(tx: Transaction) -> Millis:
@@ -70,9 +70,9 @@ async def put(store: SqliteStore, changes: Changes, *, durable: bool = True) -> 
     return await store.transact(work, durable=durable)
 
 
-def plain(ids: Sequence[str]) -> Changes:
+def plain(ids: Sequence[str]) -> RowChanges:
     """Ready tasks, with an event each."""
-    return Changes(
+    return RowChanges(
         new_tasks=[(task(id_), "null") for id_ in ids],
         new_ready=[ready(id_) for id_ in ids],
         events=[Event("task_submitted", TaskId(id_)) for id_ in ids],

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from allswell.app import make_watch
-from allswell.domain.case import Case
-from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, Millis, TaskId, Token
-from allswell.domain.service import ServiceRow
-from allswell.store.port import Changes, Kind, Rows, Transaction, Wanted
+from allswell.domain.ids import AgentId, Millis, TaskId, Token
+from allswell.domain.lease.model import Agent
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.aggregate import TaskAggregate
+from allswell.store.port import LockKind, RowChanges, Rows, Transaction, Wanted
 from allswell.store.sqlite import SqliteStore, cache
-from allswell.testing.conformance import rows
+from tests.support.conformance import rows
 
 IDS = [TaskId("t_1")]
 
@@ -24,27 +24,29 @@ async def read(store: SqliteStore) -> tuple[list[str], list[str], Rows]:
     """The task and its lease, as a unit of work sees them."""
 
     async def work(tx: Transaction) -> tuple[list[str], list[str], Rows]:
-        tasks = list(await tx.lock(Kind.TASK, IDS))
-        leases = list(await tx.lock(Kind.LEASE, IDS))
+        tasks = list(await tx.lock(LockKind.TASK, IDS))
+        leases = list(await tx.lock(LockKind.LEASE, IDS))
         await tx.now()
         return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS, agents=[AgentId("alice")]))
 
     return await store.transact(work)
 
 
-def known(changes: Changes) -> Changes:
+def known(changes: RowChanges) -> RowChanges:
     """As a book writes new tasks: with how they then stand."""
     ready, due = {row.task: row for row in changes.new_ready}, dict(changes.timers)
-    changes.cases = {task.id: Case(task, None, ready.get(task.id), due.get(task.id)) for task, _ in changes.new_tasks}
+    changes.cases = {
+        task.id: TaskAggregate(task, None, ready.get(task.id), due.get(task.id)) for task, _ in changes.new_tasks
+    }
     return changes
 
 
-async def write(store: SqliteStore, changes: Changes) -> None:
+async def write(store: SqliteStore, changes: RowChanges) -> None:
     """Write as a unit of work would."""
 
     async def work(tx: Transaction) -> None:
-        await tx.lock(Kind.TASK, IDS)
-        await tx.lock(Kind.LEASE, IDS)
+        await tx.lock(LockKind.TASK, IDS)
+        await tx.lock(LockKind.LEASE, IDS)
         await tx.now()
         await tx.write(changes)
 
@@ -63,16 +65,16 @@ def test_another_connection_s_writes_are_seen(tmp_path: Path) -> None:
         for round_ in range(1, 6):
             for writer, reader in ((one, two), (two, one)):
                 fresh = replace(lease, token=Token(round_))
-                await write(writer, Changes(new_leases=[fresh], timers=[("t_1", Millis(round_))]))
+                await write(writer, RowChanges(new_leases=[fresh], timers=[("t_1", Millis(round_))]))
                 for store in (writer, reader, writer):
                     tasks, leases, found = await read(store)
                     assert (tasks, leases) == (IDS, IDS)
                     assert found.leases == {"t_1": fresh}
                     assert found.timers == {"t_1": round_}
                 renewed = replace(fresh, renewed_at=Millis(7), note="x")
-                await write(reader, Changes(leases=[renewed]))
+                await write(reader, RowChanges(leases=[renewed]))
                 assert (await read(writer))[2].leases == {"t_1": renewed}
-                await write(reader, Changes(drop_leases=[(IDS[0], Token(round_))], drop_timers=["t_1"]))
+                await write(reader, RowChanges(drop_leases=[(IDS[0], Token(round_))], drop_timers=["t_1"]))
                 assert (await read(writer))[1] == []
                 assert (await read(writer))[2].timers == {}
         await one.close()
@@ -99,18 +101,18 @@ def test_what_others_hold_against_agents_and_services_is_seen(tmp_path: Path) ->
 
         assert await seen(one) == await seen(two) == ({}, {}, 0)
         await write(
-            one, Changes(new_agents=[rows.agent("alice", 1)], new_services=[rows.service("s"), rows.service("t")])
+            one, RowChanges(new_agents=[rows.agent("alice", 1)], new_services=[rows.service("s"), rows.service("t")])
         )
         for round_, (writer, reader) in enumerate([(one, two), (two, one)] * 3, start=2):
             alice, service = rows.agent("alice", round_), [rows.service("s", round_), rows.service("t", round_)]
-            await write(writer, Changes(agents=[alice], services=service))
+            await write(writer, RowChanges(agents=[alice], services=service))
             await writer.intern_lanes([(f"role {round_}", ())])
             for store in (writer, reader, writer):
                 agents, services, lanes = await seen(store)
                 assert agents == {"alice": alice}
                 assert services == {"s": service[0], "t": service[1]}
                 assert lanes == round_ - 1
-        await write(two, Changes(drop_agents=[AgentId("alice")], new_agents=[rows.agent("bob")]))
+        await write(two, RowChanges(drop_agents=[AgentId("alice")], new_agents=[rows.agent("bob")]))
         assert (await seen(one))[0] == (await seen(two))[0] == {"bob": rows.agent("bob")}
         await one.close()
         await two.close()
@@ -127,14 +129,14 @@ def test_nobody_waits_any_more(tmp_path: Path) -> None:
         first, second, wait = rows.task("t_1"), rows.task("t_2"), rows.need("t_2", "t_1")
         changes = known(rows.new_tasks(first, second))
         changes.new_waits = [wait]
-        changes.cases = {first.id: Case(first, awaited=True), second.id: Case(second, waits=(wait,))}
+        changes.cases = {first.id: TaskAggregate(first, awaited=True), second.id: TaskAggregate(second, waits=(wait,))}
         await write(store, changes)
 
         async def awaited(tx: Transaction) -> bool:
             return (await tx.read(Wanted(tasks=IDS, leases=IDS, awaited=IDS, whole=True))).cases[IDS[0]].awaited
 
         assert await store.transact(awaited)
-        await write(store, Changes(drop_waits=[wait], cases={second.id: Case(second)}))
+        await write(store, RowChanges(drop_waits=[wait], cases={second.id: TaskAggregate(second)}))
         assert not await store.transact(awaited)
         await store.close()
 
@@ -171,7 +173,7 @@ def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
         await write(store, rows.new_tasks(rows.task("t_1")))
 
         async def fail(tx: Transaction) -> None:
-            await tx.write(Changes(new_leases=[rows.lease("t_1")], new_agents=[rows.agent("alice")]))
+            await tx.write(RowChanges(new_leases=[rows.lease("t_1")], new_agents=[rows.agent("alice")]))
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
@@ -209,7 +211,7 @@ def test_large_payloads_are_not_remembered(tmp_path: Path) -> None:
         await store.open()
         small, large = '"' + "s" * 100 + '"', '"' + "l" * 100_000 + '"'
         made = [(rows.task("t_1"), large), (rows.task("t_2"), small)]
-        await write(store, known(Changes(new_tasks=made, timers=[("t_1", Millis(1)), ("t_2", Millis(1))])))
+        await write(store, known(RowChanges(new_tasks=made, timers=[("t_1", Millis(1)), ("t_2", Millis(1))])))
         assert store._writer._cache._payloads == {"t_2": small}
         assert (await read(store))[2].payloads == {"t_1": large}
         await store.close()

@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 import pytest
 
-from allswell.store.call import LOOK_AGAIN, NOTHING, Call
-from allswell.store.herald import CarrierLost
-from allswell.store.sqlite.carrier import DatagramCarrier
+from allswell.store.notifier import CarrierLost
+from allswell.store.port import LOOK_AGAIN, NOTHING, Wakeup
+from allswell.store.sqlite.transport import DatagramCarrier
 from tests.store.hearing import heard_by, until
 from tests.store.sqlite.hearing import open_carrier, until_told
 from tests.store.sqlite.scene import opened
@@ -52,7 +52,7 @@ def test_sockets_are_private_and_gone_afterwards(tmp_path: Path) -> None:
 def test_who_only_tells_leaves_nothing_behind(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
-            store.announce(Call(ready=True))
+            store.announce(Wakeup(ready=True))
         assert not (tmp_path / "x.db.calls").exists()
 
     asyncio.run(main())
@@ -63,15 +63,15 @@ def test_who_is_alone_wakes_no_thread_and_knows_when_somebody_comes(tmp_path: Pa
     assert not telling.alone(), "its own socket is new, and so might another be"
     long_ago = telling.folder.stat().st_mtime_ns - 10**9
     os.utime(telling.folder, ns=(long_ago, long_ago))
-    telling.send(Call(ready=True))
+    telling.send(Wakeup(ready=True))
     assert telling.alone()
     coming = open_carrier(tmp_path / "x.db")
     assert not telling.alone()
-    telling.send(Call(ready=True))
+    telling.send(Wakeup(ready=True))
     assert coming.receive().ready
     assert not telling.alone()
     os.utime(telling.folder, ns=(long_ago, long_ago))
-    telling.send(Call(ready=True))
+    telling.send(Wakeup(ready=True))
     assert not telling.alone(), "somebody is there, however old the folder"
     coming.close()
     telling.close()
@@ -83,10 +83,10 @@ def test_a_path_longer_than_a_sockets_name_may_be(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     first, second = open_carrier(deep / "x.db"), open_carrier(deep / "x.db")
     telling = open_carrier(deep / "x.db", hearing=False)
-    first.send(Call(ready=True))
-    telling.send(Call(journal=True))
-    assert second.receive() == Call(ready=True, journal=True)
-    assert first.receive() == Call(journal=True)
+    first.send(Wakeup(ready=True))
+    telling.send(Wakeup(journal=True))
+    assert second.receive() == Wakeup(ready=True, journal=True)
+    assert first.receive() == Wakeup(journal=True)
     first.check()
     assert first.receive() == NOTHING, "an echo is no call"
     for carrier in (first, second, telling):
@@ -100,13 +100,13 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
         telling = open_carrier(tmp_path / "x.db", hearing=False)
-        telling.send(Call(ready=True))
+        telling.send(Wakeup(ready=True))
         assert process.stdout.readline() == "True\n"
         (left,) = telling.folder.iterdir()
         process.kill()
         process.wait()
     assert left.exists()
-    telling.send(Call(ready=True))
+    telling.send(Wakeup(ready=True))
     assert not left.exists()
     telling.close()
 
@@ -114,7 +114,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     carrier = open_carrier(tmp_path / "x.db")
     (carrier.folder / "notes.txt").write_text("keep me")
-    carrier.send(Call(ready=True))
+    carrier.send(Wakeup(ready=True))
     assert (carrier.folder / "notes.txt").read_text() == "keep me"
     carrier.close()
     assert (carrier.folder / "notes.txt").exists()
@@ -123,11 +123,11 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 def test_a_queue_that_nobody_reads_stops_nobody(tmp_path: Path) -> None:
     deaf, telling = open_carrier(tmp_path / "x.db"), open_carrier(tmp_path / "x.db", hearing=False)
     for _ in range(10_000):
-        telling.send(Call(ready=True))
-    telling.send(Call(spreads=True))
+        telling.send(Wakeup(ready=True))
+    telling.send(Wakeup(spreads=True))
     assert deaf.receive() == LOOK_AGAIN, "something was told in vain"
-    telling.send(Call(spreads=True))
-    assert deaf.receive() == Call(spreads=True), "a queue that was full hears again"
+    telling.send(Wakeup(spreads=True))
+    assert deaf.receive() == Wakeup(spreads=True), "a queue that was full hears again"
     deaf.check()
     for carrier in (deaf, telling):
         carrier.close()
@@ -145,8 +145,8 @@ def test_a_folder_that_was_cleared_away_is_noticed_and_made_again(tmp_path: Path
             folder.rmdir()
             await until(lambda: LOOK_AGAIN in calls)
             calls.clear()
-            other.announce(Call(ready=True))
-            await until(lambda: calls == [Call(ready=True)])
+            other.announce(Wakeup(ready=True))
+            await until(lambda: calls == [Wakeup(ready=True)])
 
     asyncio.run(main())
 
@@ -166,9 +166,9 @@ def test_no_place_for_a_socket_is_no_reason_to_fail(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
-            calls: list[Call] = []
+            calls: list[Wakeup] = []
             store.hear(calls.append)
-            store.announce(Call(ready=True))
+            store.announce(Wakeup(ready=True))
             await store.view_agenda()
             assert calls == []
 
@@ -191,18 +191,18 @@ def test_few_others_are_told_by_whoever_has_something_to_tell(tmp_path: Path) ->
     sent: list[str] = []
     send = DatagramCarrier.send
 
-    def note(self: DatagramCarrier, call: Call) -> None:
+    def note(self: DatagramCarrier, call: Wakeup) -> None:
         sent.append(threading.current_thread().name)
         send(self, call)
 
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store, opened(tmp_path / "x.db") as other:
             own, calls = await heard_by(store), await heard_by(other)
-            store.announce(Call(ready=True))
-            await until(lambda: calls == [Call(ready=True)])
+            store.announce(Wakeup(ready=True))
+            await until(lambda: calls == [Wakeup(ready=True)])
             assert sent == []
             many = [open_carrier(tmp_path / "x.db") for _ in range(8)]
-            await until_told(lambda: store.announce(Call(ready=True)), lambda: bool(sent))
+            await until_told(lambda: store.announce(Wakeup(ready=True)), lambda: bool(sent))
             assert {*sent} == {"allswell-sqlite-herald"}
             assert own == [], "and nobody hears itself"
             for carrier in many:

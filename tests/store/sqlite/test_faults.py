@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from allswell.errors import Bug, Refused, Unavailable
-from allswell.store.port import Changes, Conflict, Transaction
+from allswell.store.port import RowChanges, RowConflict, Transaction
 from allswell.store.sqlite import SqliteStore
-from allswell.store.sqlite.schema import NEWEST
-from allswell.testing.conformance.rows import ready, task
+from allswell.store.sqlite.connection import NEWEST
 from tests.store.sqlite.scene import finish, opened, plain, put, python, run
+from tests.support.conformance.rows import ready, task
 
 
 async def nothing(store: SqliteStore) -> None:
@@ -78,11 +78,11 @@ def test_a_full_disk_keeps_what_was_acknowledged(tmp_path: Path) -> None:
 
             await store.transact(limit)
             with pytest.raises(Unavailable, match="no room left") as full:
-                await put(store, Changes(new_tasks=[(task("t_big"), "x" * 1_000_000)]))
+                await put(store, RowChanges(new_tasks=[(task("t_big"), "x" * 1_000_000)]))
             assert full.value.hint is not None
             assert await store.view_counts() == {"ready": 1}
             await store.transact(relieve)
-            await put(store, Changes(new_tasks=[(task("t_big"), "x" * 1_000_000)], new_ready=[ready("t_big")]))
+            await put(store, RowChanges(new_tasks=[(task("t_big"), "x" * 1_000_000)], new_ready=[ready("t_big")]))
             assert await store.view_counts() == {"ready": 2}
 
     asyncio.run(main())
@@ -93,8 +93,8 @@ def test_a_limit_on_file_sizes_is_an_error_and_no_loss(tmp_path: Path) -> None:
     script = """
 import asyncio, resource, sys
 from allswell.errors import Unavailable
-from allswell.store.port import Changes
-from allswell.testing.conformance.rows import task
+from allswell.store.port import RowChanges
+from tests.support.conformance.rows import task
 from tests.store.sqlite.scene import opened, plain, put
 
 async def main():
@@ -102,7 +102,7 @@ async def main():
         await put(store, plain(["t_1"]))
         resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, resource.RLIM_INFINITY))
         try:
-            await put(store, Changes(new_tasks=[(task("t_big"), "x" * 2_000_000)]))
+            await put(store, RowChanges(new_tasks=[(task("t_big"), "x" * 2_000_000)]))
         except Unavailable as error:
             print(error)
         assert await store.view_counts() == {"ready": 1}
@@ -175,17 +175,17 @@ def test_our_own_mistakes_are_bugs(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
             await put(store, plain(["t_1"]))
-            with pytest.raises(Conflict):
+            with pytest.raises(RowConflict):
                 await put(store, plain(["t_1"]))
             with pytest.raises(Bug, match="SQLITE_CONSTRAINT"):
-                await put(store, Changes(new_ready=[ready("t_1")]))
+                await put(store, RowChanges(new_ready=[ready("t_1")]))
             with pytest.raises(Bug, match="changed 0"):
-                await put(store, Changes(tasks=[(task("t_2"), None)]))
+                await put(store, RowChanges(tasks=[(task("t_2"), None)]))
 
             async def careless(tx: Transaction) -> None:
                 await tx.write(plain(["t_3"]))
                 try:
-                    await tx.write(Changes(new_ready=[ready("t_1")]))
+                    await tx.write(RowChanges(new_ready=[ready("t_1")]))
                 except sqlite3.Error:
                     return
 

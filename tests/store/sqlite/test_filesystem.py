@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from allswell.errors import Refused
-from allswell.store.sqlite import filesystem
+from allswell.store.sqlite import paths
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -39,20 +39,20 @@ MOUNTS = r"""
     ],
 )
 def test_the_nearest_mount_tells(folder: str, kind: str, remote: bool) -> None:
-    found = filesystem.type_of(PurePath(folder), MOUNTS)
+    found = paths.type_of(PurePath(folder), MOUNTS)
     assert found == kind
-    assert filesystem.is_remote(found) is remote
+    assert paths.is_remote(found) is remote
 
 
 def test_a_network_file_system_is_refused_with_the_reason(tmp_path: Path) -> None:
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text(MOUNTS)
-    filesystem.check(Path("/var/lib"), mountinfo)
+    paths.check_filesystem(Path("/var/lib"), mountinfo)
     with pytest.raises(Refused, match=r"network file system \(nfs4\)") as refused:
-        filesystem.check(Path("/home/ann"), mountinfo)
+        paths.check_filesystem(Path("/home/ann"), mountinfo)
     assert refused.value.code == "remote_filesystem"
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(tmp_path: Path) -> None:
-    filesystem.check(tmp_path, tmp_path / "missing")
-    assert filesystem.type_of(PurePath("/x"), "nonsense\n1 2 3\n") is None
+    paths.check_filesystem(tmp_path, tmp_path / "missing")
+    assert paths.type_of(PurePath("/x"), "nonsense\n1 2 3\n") is None

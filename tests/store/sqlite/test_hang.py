@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.journal import Position
-from allswell.domain.listing import TaskFilter
+from allswell.domain.rules.event import Position
+from allswell.domain.task.model import TaskFilter
 from allswell.errors import Bug, Unavailable
 from allswell.store.port import CommitUnknown, Transaction
 from allswell.store.sqlite import SqliteStore

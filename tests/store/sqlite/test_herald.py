@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
 
-from allswell.store import herald as herald_module
-from allswell.store.call import LOOK_AGAIN, NOTHING, Call
-from allswell.store.herald import Herald
-from allswell.store.sqlite.carrier import DatagramCarrier
+from allswell.store import notifier as herald_module
+from allswell.store.notifier import Herald
+from allswell.store.port import LOOK_AGAIN, NOTHING, Wakeup
+from allswell.store.sqlite.transport import DatagramCarrier
 from tests.store.hearing import heard_by, until
 from tests.store.sqlite.hearing import open_carrier
 from tests.store.sqlite.scene import opened
@@ -33,7 +33,7 @@ def test_hearing_leaves_no_file_open(tmp_path: Path) -> None:
 
 def test_a_hearer_in_another_loop_takes_over(tmp_path: Path) -> None:
     herald = Herald(DatagramCarrier(tmp_path / "x.db"), "herald")
-    calls: list[Call] = []
+    calls: list[Wakeup] = []
 
     async def hear() -> None:
         calls.clear()
@@ -43,9 +43,9 @@ def test_a_hearer_in_another_loop_takes_over(tmp_path: Path) -> None:
     async def hear_and_close() -> None:
         await hear()
         telling = open_carrier(tmp_path / "x.db", hearing=False)
-        telling.send(Call(ready=True))
+        telling.send(Wakeup(ready=True))
         telling.close()
-        await until(lambda: Call(ready=True) in calls)
+        await until(lambda: Wakeup(ready=True) in calls)
         await herald.close(20)
 
     asyncio.run(hear())
@@ -56,17 +56,17 @@ def test_one_who_hears_and_is_alone_soon_looks_for_nobody(tmp_path: Path) -> Non
     carrier = open_carrier(tmp_path / "x.db")
     long_ago = carrier.folder.stat().st_mtime_ns - 10**9
     os.utime(carrier.folder, ns=(long_ago, long_ago))
-    assert carrier.send_here(Call(ready=True))
+    assert carrier.send_here(Wakeup(ready=True))
     assert carrier.alone()
     carrier.close()
-    assert not carrier.send_here(Call(ready=True)), "it has no socket any more"
+    assert not carrier.send_here(Wakeup(ready=True)), "it has no socket any more"
 
 
 @patch.object(herald_module, "_URGENT_GAP", 3_600.0)
 def test_the_first_call_is_told_at_once_however_short_a_time_ago_the_machine_was_started(tmp_path: Path) -> None:
     with closing(open_carrier(tmp_path / "x.db")) as carrier, closing(open_carrier(tmp_path / "x.db")) as hearing:
         telling = Herald(carrier, "telling")
-        with patch("allswell.store.herald.time.monotonic", lambda: 60.0):
-            telling.announce(Call(ready=True, due=7))
-            assert hearing.receive() == Call(ready=True, due=7)
-            assert telling.take_along(Call(ready=True)) == NOTHING, "others were told a moment ago"
+        with patch("allswell.store.notifier.time.monotonic", lambda: 60.0):
+            telling.announce(Wakeup(ready=True, due=7))
+            assert hearing.receive() == Wakeup(ready=True, due=7)
+            assert telling.take_along(Wakeup(ready=True)) == NOTHING, "others were told a moment ago"

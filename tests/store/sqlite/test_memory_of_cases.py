@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.case import Case
+from allswell.domain.task.aggregate import TaskAggregate
 from allswell.store.port import Rows, Wanted
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite.cache import RowCache
@@ -19,10 +19,10 @@ SEQUENCES = (*range(30), 139)
 """The last one finds a task remembered of which not all rows had been read."""
 
 
-def whole(wanted: Wanted, rows: Rows) -> dict[str, Case]:
+def whole(wanted: Wanted, rows: Rows) -> dict[str, TaskAggregate]:
     """The cases of the tasks that were wanted, made of rows that were read one by one."""
     return {
-        id_: Case(
+        id_: TaskAggregate(
             task,
             rows.leases.get(id_),
             rows.ready.get(id_),

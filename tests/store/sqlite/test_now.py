@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.names import Millis
-from allswell.domain.set_back import TOLERATED
-from allswell.store.own_clock import SetBack
-from allswell.store.port import Changes, Transaction
+from allswell.domain.ids import Millis
+from allswell.domain.lease.clock_change import TOLERATED
+from allswell.store.clock import SetBack
+from allswell.store.port import RowChanges, Transaction
 from allswell.store.sqlite import SqliteStore
-from allswell.testing.conformance.rows import lease
 from tests.store.sqlite.scene import HandClock, opened, plain, put
+from tests.support.conformance.rows import lease
 
 AT = 1_800_000_000_000
 
@@ -75,9 +75,9 @@ def test_a_beat_counts_across_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
         clock = HandClock(AT)
         async with opened(tmp_path / "x.db", clock=clock) as store:
-            await put(store, Changes(new_leases=[lease("t_1")]))
+            await put(store, RowChanges(new_leases=[lease("t_1")]))
             clock.at += 1_000
-            await put(store, Changes(leases=[replace(lease("t_1"), renewed_at=Millis(AT + 1_000))]), durable=False)
+            await put(store, RowChanges(leases=[replace(lease("t_1"), renewed_at=Millis(AT + 1_000))]), durable=False)
         async with opened(tmp_path / "x.db", clock=HandClock(AT)) as store:
             assert (await store.view_agenda()).now == AT + 1_000
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.journal import Position
-from allswell.domain.listing import TaskFilter
+from allswell.domain.rules.event import Position
+from allswell.domain.task.model import TaskFilter
 from allswell.errors import Refused
 from allswell.store.sqlite import SqliteStore
-from allswell.store.sqlite.place import locate
+from allswell.store.sqlite.paths import locate
 from tests.store.sqlite.scene import finish, opened, plain, put, python, run
 
 
@@ -64,8 +64,8 @@ def test_nothing_but_sqlite_opens_the_database(tmp_path: Path) -> None:
     """To open, read and close one's own database by ordinary means drops its POSIX locks; rows were lost by it."""
     script = """
 import asyncio, sys
-from allswell.domain.journal import Position
-from allswell.domain.listing import TaskFilter
+from allswell.domain.rules.event import Position
+from allswell.domain.task.model import TaskFilter
 from tests.store.sqlite.scene import opened, plain, put
 seen = []
 sys.addaudithook(lambda event, given: seen.append(str(given[0])) if event == "open" else None)

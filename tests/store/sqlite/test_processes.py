@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.journal import Position
-from allswell.domain.listing import TaskFilter
+from allswell.domain.rules.event import Position
+from allswell.domain.task.model import TaskFilter
 from allswell.errors import Unavailable
 from allswell.store.sqlite.turnstile import Turnstile
 from tests.store.sqlite.scene import finish, opened, plain, put, python

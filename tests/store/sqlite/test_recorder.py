@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.lease import Lease
-from allswell.domain.names import Millis
-from allswell.store.shortcut import Decide, Recorded
+from allswell.domain.ids import Millis
+from allswell.domain.lease.model import LeaseRow
+from allswell.store.port import Decide, Recorded
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite.turnstile import Turnstile
-from allswell.testing.conformance.shortening import held_flow, recorded_step
 from tests.store.sqlite.scene import run
+from tests.support.conformance.shortening import held_flow, recorded_step
 
 MIB = 1 << 20
 
@@ -48,7 +48,7 @@ def test_the_wal_of_many_steps_stays_small(tmp_path: Path) -> None:
     def large(id_: str) -> Decide:
         step = recorded_step(id_)
 
-        def decide(lease: Lease, now: Millis) -> Recorded | None:
+        def decide(lease: LeaseRow, now: Millis) -> Recorded | None:
             decided = step(lease, now)
             return decided and replace(decided, made=replace(decided.made, result="x" * 200_000))
 

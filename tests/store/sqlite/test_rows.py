@@ -9,30 +9,31 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, state
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
-from allswell.domain.task import Bar, Record, Wait
+from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
+from allswell.domain.task.aggregate import TaskAggregate, state
+from allswell.domain.task.model import Exclusion, TaskFilter, TaskHistory, WaitState
 from allswell.errors import Bug
-from allswell.store.port import Changes, Conflict, Kind, Transaction, Wanted
-from allswell.testing.conformance.rows import attempt, lease, ready, task
+from allswell.store.port import LockKind, RowChanges, RowConflict, Transaction, Wanted
 from tests.store.sqlite.scene import opened, put
+from tests.support.conformance.rows import attempt, lease, ready, task
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        Changes(leases=[lease("t_1", 1)]),
-        Changes(leases=[lease("t_1", 2), lease("t_2", 1)]),
-        Changes(drop_leases=[(TaskId("t_1"), Token(3))]),
-        Changes(drop_leases=[(TaskId("t_1"), Token(2)), (TaskId("t_1"), Token(2))]),
+        RowChanges(leases=[lease("t_1", 1)]),
+        RowChanges(leases=[lease("t_1", 2), lease("t_2", 1)]),
+        RowChanges(drop_leases=[(TaskId("t_1"), Token(3))]),
+        RowChanges(drop_leases=[(TaskId("t_1"), Token(2)), (TaskId("t_1"), Token(2))]),
     ],
 )
-def test_a_lease_is_changed_under_its_token_only(tmp_path: Path, changes: Changes) -> None:
+def test_a_lease_is_changed_under_its_token_only(tmp_path: Path, changes: RowChanges) -> None:
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
             held = lease("t_1", 2)
-            await put(store, Changes(new_tasks=[(task("t_1"), "null")], new_leases=[held], timers=[("t_1", Millis(9))]))
+            await put(
+                store, RowChanges(new_tasks=[(task("t_1"), "null")], new_leases=[held], timers=[("t_1", Millis(9))])
+            )
             with pytest.raises(Bug, match="lease was to change"):
                 await put(store, changes)
             found = await store.view_task(TaskId("t_1"))
@@ -52,16 +53,16 @@ def test_many_leases_that_change_alike_are_each_fenced(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
-            await put(store, Changes(new_tasks=[(task(id_), "null") for id_ in tasks], new_leases=held))
+            await put(store, RowChanges(new_tasks=[(task(id_), "null") for id_ in tasks], new_leases=held))
             again = [*(lease(f"u_{number}", 1) for number in range(9)), held[5]]
             with pytest.raises(Bug, match=r"UNIQUE constraint failed: lease\.task"):
-                await put(store, Changes(new_leases=again))
+                await put(store, RowChanges(new_leases=again))
             with pytest.raises(Bug, match="update_lease was to change 20 rows and changed 19"):
-                await put(store, Changes(leases=[*stale, *renewed[1:]]))
+                await put(store, RowChanges(leases=[*stale, *renewed[1:]]))
             with pytest.raises(Bug, match="delete_lease was to change 41 rows and changed 40"):
-                await put(store, Changes(drop_leases=[(id_, Token(1)) for id_ in (*tasks, TaskId("t_none"))]))
-            await put(store, Changes(leases=[*renewed, *noted]))
-            await put(store, Changes(drop_leases=[(id_, Token(1)) for id_ in tasks[22:39]]))
+                await put(store, RowChanges(drop_leases=[(id_, Token(1)) for id_ in (*tasks, TaskId("t_none"))]))
+            await put(store, RowChanges(leases=[*renewed, *noted]))
+            await put(store, RowChanges(drop_leases=[(id_, Token(1)) for id_ in tasks[22:39]]))
             rows = await store.view_tasks(TaskFilter())
             assert [row.lease for row in rows] == [*renewed, *noted, *[None] * 17, held[39]]
 
@@ -72,7 +73,7 @@ def test_many_tasks_that_end_alike_are_each_changed(tmp_path: Path) -> None:
     """What was said of many at once is written by one statement; what differs among them stays with its own."""
     tasks = [task(f"t_{number:03d}") for number in range(30)]
     ids = [one.id for one in tasks]
-    record = Record(token=Token(1), reason="completed", ended_by=CommandId("c"))
+    record = TaskHistory(token=Token(1), reason="completed", ended_by=CommandId("c"))
     over = [replace(one, state="done", ended_at=Millis(9), record=record) for one in tasks]
     other = replace(over[12], record=replace(record, reason="in its own way"))
     ended = [attempt(id_) for id_ in ids]
@@ -82,16 +83,16 @@ def test_many_tasks_that_end_alike_are_each_changed(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
-            await put(store, Changes(new_tasks=[(one, "null") for one in tasks]))
-            with pytest.raises(Conflict, match="insert_task"):
+            await put(store, RowChanges(new_tasks=[(one, "null") for one in tasks]))
+            with pytest.raises(RowConflict, match="insert_task"):
                 await put(
                     store,
-                    Changes(new_tasks=[(task(f"u_{number}"), "null") for number in range(9)] + [(tasks[3], "null")]),
+                    RowChanges(new_tasks=[(task(f"u_{number}"), "null") for number in range(9)] + [(tasks[3], "null")]),
                 )
             missing = replace(over[0], id=TaskId("t_none"))
             with pytest.raises(Bug, match="update_task was to change 31 rows and changed 30"):
-                await put(store, Changes(tasks=[(one, "null") for one in (*over, missing)]))
-            await put(store, Changes(tasks=[*zip(changed, results, strict=True)], new_attempts=kept))
+                await put(store, RowChanges(tasks=[(one, "null") for one in (*over, missing)]))
+            await put(store, RowChanges(tasks=[*zip(changed, results, strict=True)], new_attempts=kept))
         async with opened(tmp_path / "x.db") as store:
             assert [row.task for row in await store.view_tasks(TaskFilter())] == changed
             assert [(await store.view_payload(id_))[1] for id_ in ids] == results
@@ -107,7 +108,7 @@ def test_a_text_that_looks_like_what_stands_for_none_stays_a_text(tmp_path: Path
 
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
-            await put(store, Changes(new_tasks=[(made, "-1"), (task("t_2"), "null")], new_leases=[held]))
+            await put(store, RowChanges(new_tasks=[(made, "-1"), (task("t_2"), "null")], new_leases=[held]))
         async with opened(tmp_path / "x.db") as store:
             found = await store.view_task(TaskId("t_1"))
             assert found is not None
@@ -129,7 +130,9 @@ def test_the_best_of_many_lanes(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
-            await put(store, Changes(new_ready=rows, new_bars=[Bar(TaskId(id_), ann) for id_ in sorted(barred)]))
+            await put(
+                store, RowChanges(new_ready=rows, new_bars=[Exclusion(TaskId(id_), ann) for id_ in sorted(barred)])
+            )
 
             async def work(tx: Transaction) -> None:
                 for lanes, count, agent in product([[], [3], [1, 2, 6], list(range(9))], [1, 10, 500], [None, ann]):
@@ -145,11 +148,11 @@ def test_the_best_of_many_lanes(tmp_path: Path) -> None:
 def test_ids_given_twice_count_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
-            id_, wait = TaskId("t_1"), Wait(TaskId("t_1"), "need", TaskId("t_2"))
-            await put(store, Changes(new_tasks=[(task("t_1"), "null")], new_waits=[wait]))
+            id_, wait = TaskId("t_1"), WaitState(TaskId("t_1"), "need", TaskId("t_2"))
+            await put(store, RowChanges(new_tasks=[(task("t_1"), "null")], new_waits=[wait]))
 
             async def work(tx: Transaction) -> None:
-                assert await tx.lock(Kind.TASK, [id_, id_]) == [id_]
+                assert await tx.lock(LockKind.TASK, [id_, id_]) == [id_]
                 found = await tx.read(Wanted(tasks=[id_, id_], payloads=[id_, id_]))
                 assert found.waits == {id_: [wait]}
                 assert found.payloads == {id_: "null"}
@@ -161,24 +164,24 @@ def test_ids_given_twice_count_once(tmp_path: Path) -> None:
 
 def test_states_in_sql_are_those_of_the_core(tmp_path: Path) -> None:
     """The one rule that stands twice: here it is held to the first."""
-    cases: list[Case] = []
+    cases: list[TaskAggregate] = []
     for number, (held, waits, claimable, due) in enumerate(product([False, True], repeat=4)):
         if not (held or waits or claimable or due):
             continue
         id_ = f"t_{number:02d}"
         cases.append(
-            Case(
+            TaskAggregate(
                 task(id_),
                 lease=lease(id_) if held else None,
                 ready=ready(id_) if claimable else None,
                 due=Millis(9) if due else None,
-                waits=(Wait(TaskId(id_), "need", TaskId("t_00")),) if waits else (),
+                waits=(WaitState(TaskId(id_), "need", TaskId("t_00")),) if waits else (),
             )
         )
-    cases.append(Case(replace(task("t_99"), state="done", ended_at=Millis(9))))
+    cases.append(TaskAggregate(replace(task("t_99"), state="done", ended_at=Millis(9))))
 
     async def main() -> None:
-        changes = Changes(
+        changes = RowChanges(
             new_tasks=[(case.task, "null") for case in cases],
             new_leases=[case.lease for case in cases if case.lease],
             new_ready=[case.ready for case in cases if case.ready],
@@ -200,10 +203,10 @@ def test_states_are_counted_as_they_are_listed(tmp_path: Path) -> None:
     """By sums, so only of what can be: a task that is ready neither is held nor waits (`test_size` counts many)."""
 
     async def main() -> None:
-        changes = Changes(
+        changes = RowChanges(
             new_tasks=[(task(f"t_{number:02d}"), "null") for number in range(7)],
             new_leases=[lease("t_00"), lease("t_01")],
-            new_waits=[Wait(TaskId(id_), "need", TaskId("t_05")) for id_ in ("t_01", "t_02", "t_03")],
+            new_waits=[WaitState(TaskId(id_), "need", TaskId("t_05")) for id_ in ("t_01", "t_02", "t_03")],
             new_ready=[ready("t_04"), ready("t_05")],
             timers=[(f"t_{number:02d}", Millis(9)) for number in (0, 1, 3, 5, 6)],
         )

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import allswell.store.sqlite
-from allswell.domain.breaker import Service
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import Millis, RunId
-from allswell.domain.service import ServiceRow
+from allswell.domain.ids import Millis, RunId
+from allswell.domain.service.breaker import Service
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import TaskFilter
 from allswell.store import sql
 from allswell.store.sqlite import SqliteStore, views
-from allswell.store.sqlite.bulk import _listed
-from allswell.store.sqlite.schema import NEWEST, SQL, statements, upgrade
+from allswell.store.sqlite.connection import NEWEST, SQL, statements, upgrade
+from allswell.store.sqlite.transaction import _listed
 from tests.store.sqlite.scene import opened, plain, put, run
 
 PACKAGE = Path(allswell.store.sqlite.__file__).parent

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from allswell.store import sql
-from allswell.store.sqlite.schema import SQL, statements
+from allswell.store.sqlite.connection import SQL, statements
 from tests.store.sqlite.scene import run
 from tests.store.standing_clock import ROWS, check_clock_stands
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from allswell.app import make_watch
-from allswell.domain.listing import TaskFilter
-from allswell.domain.names import RunId
+from allswell.domain.ids import RunId
+from allswell.domain.task.model import TaskFilter
 from allswell.engine.watch import Watch
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite import connection as connections
-from allswell.testing.inside import engine_of
+from allswell.testing.sim.process import engine_of
 from tests.store.sqlite.scene import HandClock
 
 MANY = 50_000
@@ -56,8 +56,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         taken[0] += 1
         return 0
 
-    def connect(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sqlite3.Connection:
-        made = plain(database, busy_timeout, one_thread=one_thread)
+    def connect(database: Path, busy_timeout: int, **how: bool) -> sqlite3.Connection:
+        made = plain(database, busy_timeout, **how)
         made.set_progress_handler(count, EVERY)
         return made
 

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from allswell.timing.scope import ScopeTimeout, remaining_ms, within
+from allswell.timing.scopes import ScopeTimeout, remaining_ms, within
 from tests.timing.scope.stage import Run, now, stubborn
 
 # --- how it cancels ---------------------------------------------------------------------------------------------------

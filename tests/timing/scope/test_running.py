@@ -14,7 +14,7 @@ import pytest
 from allswell.testing.loop import run as run_virtual
 from allswell.testing.loop import running_loop
 from allswell.timing.nursery import Nursery
-from allswell.timing.scope import Scope, ScopeTimeout, abandoned, current, run, within
+from allswell.timing.scopes import Scope, ScopeTimeout, abandoned, current, run, within
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

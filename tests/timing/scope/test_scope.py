@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from allswell.errors import AllswellError, Refused
-from allswell.timing.scope import ScopeTimeout, current, pause, remaining_ms, within
+from allswell.timing.scopes import ScopeTimeout, current, pause, remaining_ms, within
 from tests.timing.scope.stage import Run, now
 
 # --- the limit --------------------------------------------------------------------------------------------------------

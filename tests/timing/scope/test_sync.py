@@ -13,8 +13,8 @@ from contextvars import copy_context
 import pytest
 
 from allswell.testing.loop import run
-from allswell.timing.scope import ScopeTimeout, check_deadline, current, remaining_ms, scope, within
-from allswell.timing.scope.deadlines import of_loop
+from allswell.timing import scopes
+from allswell.timing.scopes import ScopeTimeout, check_deadline, current, of_loop, remaining_ms, within
 
 
 class Hand:
@@ -30,7 +30,7 @@ class Hand:
 @pytest.fixture(name="clock")
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hand]:
     hand = Hand()
-    monkeypatch.setattr(scope, "_monotonic", hand)
+    monkeypatch.setattr(scopes, "_monotonic", hand)
     yield hand
     assert current() is None
 
@@ -161,7 +161,7 @@ def test_where_clocks_are_two_a_deadline_is_rather_late_than_early(monkeypatch: 
             return self.now
 
     clock = Restless()
-    monkeypatch.setattr(scope, "_monotonic", clock)
+    monkeypatch.setattr(scopes, "_monotonic", clock)
 
     async def main() -> float:
         of_loop[asyncio.get_running_loop()].time = clock  # the same, as the loop cannot know

@@ -10,8 +10,7 @@ import pytest
 
 from allswell.testing.loop import running_loop
 from allswell.timing.nursery import Nursery
-from allswell.timing.scope import Scope, ScopeTimeout, current, within
-from allswell.timing.scope.deadlines import of_loop
+from allswell.timing.scopes import Scope, ScopeTimeout, current, of_loop, within
 from tests.timing.scope.stage import Run, now, stubborn
 
 # --- tasks and groups -------------------------------------------------------------------------------------------------

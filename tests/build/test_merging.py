@@ -1,0 +1,100 @@
+"""Merges are made outside the checkout: what a human edits meanwhile is neither lost nor a builder's failure."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from allswell.build.merge import GitMerge
+from tests.runtime.attempt.stage import git
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git("init", "-q", "-b", "main", cwd=folder)
+    git("config", "user.name", "c", cwd=folder)
+    git("config", "user.email", "c@example.org", cwd=folder)
+    for name in ("notes", "same"):
+        (folder / name).write_text("first\n")
+    commit(folder, "first")
+    return folder
+
+
+def commit(folder: Path, text: str) -> None:
+    git("add", "-A", cwd=folder)
+    git("commit", "-q", "-m", text, cwd=folder)
+
+
+def branch(folder: Path, component: str, **files: str) -> None:
+    git("checkout", "-q", "-b", f"build/{component}", "main", cwd=folder)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    commit(folder, component)
+    git("checkout", "-q", "main", cwd=folder)
+
+
+def merge(folder: Path, *components: str) -> list[str]:
+    async def main() -> list[str]:
+        merging = await GitMerge(folder).checked()
+        return [await merging(component) for component in components]
+
+    return asyncio.run(main())
+
+
+def test_edits_elsewhere_stay_and_the_branch_moves_on(project: Path) -> None:
+    branch(project, "db", db="made")
+    (project / "notes").write_text("edited\n")
+    assert merge(project, "db", "db") == ["", ""]  # twice is once
+    assert (project / "db").read_text() == "made"
+    assert (project / "notes").read_text() == "edited\n"
+    assert git("log", "--format=%s", "-1", cwd=project).strip() == "Merge branch 'build/db'"
+
+
+def test_edits_in_the_way_are_kept_and_the_merges_come_in_when_they_are_gone(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    branch(project, "db", same="from db\n")
+    branch(project, "api", api="made")
+    (project / "same").write_text("edited\n")
+    assert merge(project, "db", "api") == ["", ""]
+    assert (project / "same").read_text() == "edited\n"
+    assert "commit or stash your edits, then run: git merge " in caplog.text
+    git("checkout", "-q", "--", "same", cwd=project)
+    assert merge(project) == []
+    assert (project / "same").read_text() == "from db\n"
+    assert (project / "api").read_text() == "made"
+    assert "allswell" not in git("for-each-ref", cwd=project)
+
+
+def test_a_merge_that_was_killed_half_way_is_not_seen_and_is_made_again(project: Path) -> None:
+    branch(project, "db", same="from db\n")
+    branch(project, "api", same="from api\n")
+    branch(project, "web", web="made")
+    (before,) = merge(project, "api")
+    assert before == ""
+    tree = project / ".git" / "allswell-merge"
+    with pytest.raises(subprocess.CalledProcessError):
+        git("merge", "-q", "build/db", cwd=tree)  # it stands in the middle of a conflict
+    assert git("status", "--porcelain", cwd=project) == ""
+    why, web = merge(project, "db", "web")
+    assert "build/db does not merge; bring it up to date" in why
+    assert web == ""
+    assert (project / "web").read_text() == "made"
+    assert (project / "same").read_text() == "from api\n"
+    assert git("status", "--porcelain", cwd=project) == ""
+
+
+def test_a_human_who_works_on_another_branch_is_left_there(project: Path) -> None:
+    branch(project, "db", db="made")
+
+    async def main() -> str:
+        merging = await GitMerge(project).checked()
+        git("checkout", "-q", "-b", "mine", cwd=project)
+        return await merging("db")
+
+    assert asyncio.run(main()) == ""
+    assert not (project / "db").exists()
+    assert git("show", "main:db", cwd=project) == "made"

@@ -1,0 +1,300 @@
+"""Refused calls, read off what Claude Code has printed: bounded, exact, and never more than a remark."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allswell.domain.agents.denied import (
+    CALLS_MOST,
+    INPUT_MOST,
+    WITHOUT_EFFECT,
+    Denied,
+    DeniedCall,
+    call_text,
+    denied_call,
+    denied_in,
+    remark,
+)
+from allswell.domain.agents.output import not_done, with_denied
+from allswell.domain.lease.verification import BACK_TO_ITS_AGENT
+from allswell.domain.question import AnswerAction, Option, option_of
+from allswell.domain.rules.command import Ask
+from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.task.model import State
+from allswell.errors import Refused
+from allswell.runtime.attempt.allow_hook import is_allowed
+from tests.clients.stand_in import CAPTURED
+from tests.domain.life import Life, at
+
+
+def result(*denials: object) -> bytes:
+    return msgspec.json.encode({"type": "result", "session_id": "s", "permission_denials": list(denials)}) + b"\n"
+
+
+def denial(command: str, number: int = 1, **more: object) -> dict[str, object]:
+    given = {"command": command, "description": f"words {number}", **more}
+    return {"tool_name": "Bash", "tool_use_id": f"call_{number}", "tool_input": given}
+
+
+def test_what_a_real_agent_was_refused_is_listed_and_its_end_is_done() -> None:
+    printed = (CAPTURED / "claude-denied.jsonl").read_bytes()
+    denied = denied_in(printed)
+    assert [call_text(call) for call in denied.calls] == ["Bash(npm test)", "Bash(git push)"]
+    assert not any(call.barred for call in denied.calls)
+    assert remark(denied) == "2 calls were refused: Bash(npm test), Bash(git push)"
+    assert not_done(printed.splitlines()[-1]) is None
+
+
+@pytest.mark.parametrize("stream", ["claude-success", "codex-success", "claude-limit"])
+def test_nothing_refused_is_no_remark(stream: str) -> None:
+    assert remark(denied_in((CAPTURED / f"{stream}.jsonl").read_bytes())) == ""
+
+
+def test_before_the_end_the_refusals_of_newer_clients_are_known_too() -> None:
+    *begun, _ = (CAPTURED / "claude-denied.jsonl").read_bytes().splitlines(keepends=True)
+    assert remark(denied_in(b"".join(begun))) == "2 calls were refused: Bash(npm test), Bash(git push)"
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        (
+            b'{"type":"system","subtype":"permission_denied","tool_use_id":"call_1","decision_reason_type":"rule"',
+            "rule",
+        ),
+        (
+            b'{"type":"system","subtype":"permission_denied","tool_use_id":"call_1","decision_reason_type":"hook"',
+            "hook",
+        ),
+        (b'{"type":"user","tool_result_meta":[{"id":"call_1","permission_decision":{"source":"hook"}}]', "hook"),
+    ],
+)
+def test_what_the_users_own_rules_and_hooks_refuse_cannot_be_allowed(line: bytes, why: str) -> None:
+    (call,) = denied_in(line + b',"session_id":"s"}\n' + result(denial("npm test"))).calls
+    assert why in call.barred
+
+
+def test_the_same_call_is_named_once_and_counted_each_time() -> None:
+    denied = denied_in(result(*(denial("npm test", number, timeout=number) for number in range(3))))
+    assert remark(denied) == "3 calls were refused: Bash(npm test)"
+    assert len(denied.calls) == 1
+
+
+def test_every_turn_lists_its_own_and_the_last_one_may_list_none() -> None:
+    """Claude Code goes on when something in the background has ended, and says again that it is done."""
+    assert remark(denied_in(result(denial("npm test")) + result())) == "1 call was refused: Bash(npm test)"
+    both = result(denial("npm test")) + result(denial("git push", 2)) + result(denial("npm test"))
+    assert remark(denied_in(both)) == "2 calls were refused: Bash(npm test), Bash(git push)"
+
+
+def test_many_calls_are_bounded() -> None:
+    denied = denied_in(result(*(denial(f"make {number}", number) for number in range(40))))
+    assert (len(denied.calls), denied.count) == (CALLS_MOST, 40)
+    assert remark(denied) == "40 calls were refused: Bash(make 0), Bash(make 1), Bash(make 2), …"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        result(7),
+        result({"tool_name": 7}),
+        result({}),
+        b'{"type":"result","session_id":"s","permission_denials":[{' + b"[" * 100_000,
+        b'{"type":"result","permission_denials":[{"tool_name":"Bash"}]}',
+        b'"permission_denied"',
+    ],
+)
+def test_what_cannot_be_read_names_no_call(line: bytes) -> None:
+    denied = denied_in(line)
+    assert denied.calls == ()
+    assert "(" not in remark(denied)
+
+
+@pytest.mark.parametrize(
+    "tool, given, text",
+    [
+        ("Bash", {"command": "npm test", "description": "Run them"}, "Bash(npm test)"),
+        ("Bash", {"command": "npm *"}, "Bash(npm *)"),
+        ("Bash", {"command": "ls) Bash(rm *"}, 'Bash({"command":"ls) Bash(rm *"})'),
+        ("Bash", {"command": "ls\nrm -rf /"}, 'Bash({"command":"ls\\nrm -rf /"})'),
+        ("Bash", {"command": "ls\u202e"}, 'Bash({"command":"ls\\u202e"})'),
+        ("Bash", {"command": "ls", "run_in_background": True}, 'Bash({"command":"ls","run_in_background":true})'),
+        ("WebFetch", {"url": "https://x", "prompt": "read"}, 'WebFetch({"url":"https://x"})'),
+        ("mcp__a__b", {}, "mcp__a__b({})"),
+    ],
+)
+def test_a_call_that_can_be_allowed_is_shown_whole(tool: str, given: object, text: str) -> None:
+    call = denied_call(tool, given)
+    assert (call_text(call), call.barred) == (text, "")
+    assert "\n" not in call.text
+
+
+@pytest.mark.parametrize(
+    "tool, given, why",
+    [
+        ("Write", {"file_path": "x.txt", "content": "y" * INPUT_MOST}, "too long"),
+        ("Bash", "npm test", "not plain"),
+        ("Bash\n", {"command": "ls"}, "not plain"),
+        ("B" * 200, {"command": "ls"}, "not plain"),
+    ],
+)
+def test_what_a_human_could_not_read_cannot_be_allowed(tool: str, given: object, why: str) -> None:
+    call = denied_call(tool, given)
+    assert why in call.barred
+    assert len(call_text(call)) < 200
+
+
+def test_refused_calls_belong_to_a_bad_end_unless_the_provider_explains_it() -> None:
+    denied = denied_in(result(denial("npm test")))
+    stopped = Failure(ErrorClass.TRANSIENT, "it reached its number of turns")
+    assert with_denied(stopped, denied).denied == denied
+    assert with_denied(Failure(ErrorClass.RATE_LIMIT, "429", status=429), denied).denied is None
+    assert with_denied(stopped, Denied()).denied is None
+
+
+def test_the_recordings_name_no_machine() -> None:
+    for path in Path(CAPTURED).iterdir():
+        assert "/tmp" not in path.read_text(), path  # noqa: S108 - it is looked for
+
+
+# --- a human decides --------------------------------------------------------------------------------------------------
+
+CALLS = (denied_call("Bash", {"command": "npm test"}), denied_call("Bash", {"command": "git push"}))
+GAVE_UP = Failure(ErrorClass.TRANSIENT, "it reached its number of turns", denied=Denied(CALLS, 4, work="/w, on main"))
+
+
+def given_up(failure: Failure = GAVE_UP) -> Life:
+    """A task whose agent was refused calls, and ended so."""
+    life = Life()
+    life.claim("bob", at(0))
+    life.fail(at(1), failure)
+    return life
+
+
+def keys(life: Life) -> list[str]:
+    return [option.key for option in life.question.options]
+
+
+def test_an_agent_that_was_refused_calls_and_could_not_go_on_asks_a_human() -> None:
+    life = given_up()
+    assert (life.stands(), life.question.kind) == (State.WAITING, "denied")
+    assert keys(life) == ["accept", "allow", "allow_2", "retry", "clarify", "skip"]
+    assert life.question.text == (
+        "Task t_a (A) has ended without being done: it reached its number of turns. "
+        "4 calls were refused: Bash(npm test), Bash(git push). Its work is in /w, on main. How should we proceed?"
+    )
+    assert [option.label for option in life.question.options if option.call is not None] == [
+        "Try again, and allow Bash(npm test) in the next attempt only",
+        "Try again, and allow Bash(git push) in the next attempt only",
+    ]
+
+
+def test_an_allowed_call_is_allowed_in_the_next_attempt_and_in_no_other() -> None:
+    life = given_up()
+    life.answer("allow_2", at(2), text="be quick")
+    allowed = life.record.allowed
+    assert allowed is not None
+    assert (allowed.token, allowed.tool, allowed.input) == (2, "Bash", '{"command":"git push"}')
+    assert life.record.notes == (
+        "In attempt 2, and in no later one, this call is allowed, exactly as it stands: Bash(git push) be quick",
+    )
+    assert life.claim("bob", at(3)).token == allowed.token
+    life.release(at(4))
+    assert life.claim("bob", at(5)).token != allowed.token
+
+
+def test_what_is_left_for_a_while_to_the_agent_that_knows_how_to_make_the_call() -> None:
+    life = given_up()
+    life.answer("allow", at(2))
+    assert life.record.back_until == at(2) + BACK_TO_ITS_AGENT
+
+
+@pytest.mark.parametrize("option, state", [("accept", "done"), ("retry", "ready"), ("skip", "skipped")])
+def test_every_other_option_acts(option: str, state: str) -> None:
+    life = given_up()
+    life.answer(option, at(2))
+    assert (life.stands(), life.record.allowed) == (state, None)
+
+
+@pytest.mark.parametrize(
+    "denied, why",
+    [
+        (
+            Denied(CALLS, 2, no_allow="that takes a command that begins with claude"),
+            "None can be allowed from here: that",
+        ),
+        (Denied((denied_call("Write", {"content": "x" * 999}),), 1), "cannot be allowed from here: it is too long"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_not_offered_and_the_question_says_why(denied: Denied, why: str) -> None:
+    life = given_up(Failure(message="it stopped", denied=denied))
+    assert keys(life) == ["accept", "retry", "clarify", "skip"]
+    assert why in life.question.text
+
+
+@pytest.mark.parametrize("error", [ErrorClass.RATE_LIMIT, ErrorClass.NETWORK])
+def test_a_failure_that_is_the_providers_is_tried_again_whatever_was_refused(error: ErrorClass) -> None:
+    life = given_up(Failure(error, "429", denied=Denied(CALLS, 2)))
+    assert life.stands() is State.DELAYED
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        DeniedCall("Bash", "Bash(ls)", '{"command":"rm -rf /"}'),
+        DeniedCall("Bash", "Bash(ls)", "no JSON"),
+        DeniedCall("Bash", "Bash(ls)", '{ "command": "ls" }'),
+        DeniedCall("Bash", "Bash(ls)\n", '{"command":"ls"}'),
+        DeniedCall("Bash", "Bash(ls)", '{"command":"ls","x":"' + "y" * INPUT_MOST + '"}'),
+    ],
+)
+def test_a_call_that_is_not_what_it_says_is_refused(call: DeniedCall) -> None:
+    with pytest.raises(Refused, match=r"plain|spelled"):
+        given_up(Failure(message="it stopped", denied=Denied((call,), 1)))
+
+
+def test_an_agent_that_asks_itself_may_be_allowed_what_it_was_refused() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    options = (Option("allow", "My own", AnswerAction.RETRY),)
+    life.do(Ask(*life._signed({}), "May I?", options, denied=Denied(CALLS, 2)), at(1))
+    assert keys(life) == ["allow", "allow_call", "allow_call_2"]
+    assert life.question.text == "May I?\n(2 calls were refused: Bash(npm test), Bash(git push))"
+    life.answer("allow_call", at(2))
+    assert life.record.allowed is not None
+
+
+def test_an_agent_cannot_offer_to_be_allowed_anything() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    with pytest.raises(Refused, match="cannot offer"):
+        life.do(Ask(*life._signed({}), "May I?", (Option("yes", "Yes", AnswerAction.ALLOW, CALLS[0]),)), at(1))
+    with pytest.raises(Refused, match="an agent cannot offer that"):
+        option_of("allow", "Do it")
+
+
+# --- the hook ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "event, allowed",
+    [
+        ({"tool_name": "Bash", "tool_input": {"command": "npm *"}}, True),
+        ({"tool_name": "Bash", "tool_input": {"command": "npm *", "description": "other words", "timeout": 7}}, True),
+        ({"tool_name": "Bash", "tool_input": {"command": "npm test"}}, False),
+        ({"tool_name": "Bash", "tool_input": {"command": "npm *", "run_in_background": True}}, False),
+        ({"tool_name": "Bash", "tool_input": {"command": "npm * "}}, False),
+        ({"tool_name": "Bash2", "tool_input": {"command": "npm *"}}, False),
+        ({"tool_name": "Bash", "tool_input": "npm *"}, False),
+        ({"tool_name": "Bash"}, False),
+        ([], False),
+    ],
+)
+def test_the_hook_lets_that_call_pass_and_says_nothing_of_others(event: object, allowed: bool) -> None:
+    call = denied_call("Bash", {"command": "npm *", "description": "x"})
+    assert is_allowed(event, call.tool, call.input, list(WITHOUT_EFFECT["Bash"])) is allowed
+
+
+def test_numbers_and_truths_are_not_the_same() -> None:
+    assert not is_allowed({"tool_name": "T", "tool_input": {"a": True}}, "T", '{"a":1}', [])

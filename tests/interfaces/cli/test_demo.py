@@ -1,0 +1,25 @@
+"""`allswell demo`: real processes, an agent that hangs, and its work brought back."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import patience
+
+
+@pytest.mark.realtime
+def test_an_agent_hangs_its_work_is_kept_comes_back_and_gets_done(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "allswell", "demo", "--keep", str(tmp_path)]
+    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=patience.SECONDS)
+    story = (
+        "waiting for the model",
+        "nothing showed progress for 3s; ",
+        "+def parse(line):",
+        "1 file written to",
+        "All's",
+    )
+    said = played.stdout + played.stderr
+    assert [part for part in story if part not in said] == []
+    assert (tmp_path / "parser.py").read_text().endswith('for word in line.split(",")]\n')

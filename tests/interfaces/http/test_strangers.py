@@ -1,0 +1,220 @@
+"""Strangers at the port: what callers without a key, and with one that was revoked, cannot hold, read or use up."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from allswell.interfaces.http.listener import ConnectionLimit, PromptConnection, connections_for
+from allswell.interfaces.http.server import OncePerMinute
+from tests.interfaces.http.served import Served, serving
+from tests.interfaces.http.test_hooks import NEW, OTHER, deploy, post
+from tests.patience import SECONDS
+
+SLOW_LOGIN = (
+    b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    b"Content-Length: %d\r\n\r\n"
+)
+
+
+@pytest.fixture(scope="module")
+def few_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that may open 1,024 files."""
+    with serving(tmp_path_factory.mktemp("few"), files=1_024) as server:
+        yield server
+
+
+def test_idle_connections_do_not_keep_others_out(few_files: Served) -> None:
+    """1,100 connections that say nothing, with 1,024 files: others are answered, and stderr stays short."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, files[1]), files[1]))
+    quiet_before = few_files.unread
+    idle: list[socket.socket] = []
+    try:
+        for number in range(1_100):
+            idle.append(socket.create_connection(few_files.place, timeout=SECONDS))
+            if number % 100 == 99:
+                assert few_files.call("GET", "/healthz", key=None).status == 200, number
+        assert few_files.ok("GET", "/status")
+    finally:
+        for connection in idle:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    assert few_files.unread - quiet_before < 2_000
+
+
+def test_connections_are_fewer_than_files() -> None:
+    assert connections_for(1_024) < 700
+    assert connections_for(1_000_000) == connections_for(100_000) == 8_000
+    assert 0 < connections_for(200) < 200
+
+
+class Held(PromptConnection):
+    """A connection that is busy or not, and can be ended."""
+
+    def __init__(self, *, busy: bool = False) -> None:
+        self._busy, self.ended = busy, False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._busy
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def test_a_new_connection_takes_the_place_of_the_oldest_idle_one() -> None:
+    connections = ConnectionLimit(3, 2)
+    busy, oldest, newest = Held(busy=True), Held(), Held()
+    for connection, address in ((busy, "10.0.0.1"), (oldest, "10.0.0.2"), (newest, "10.0.0.3")):
+        assert connections.admit(connection, address)
+    assert connections.admit(Held(busy=True), "10.0.0.4")
+    assert (busy.ended, oldest.ended, newest.ended) == (False, True, False)
+
+
+def test_one_address_gets_its_share_and_not_more() -> None:
+    connections = ConnectionLimit(10, 2)
+    first, second = Held(busy=True), Held(busy=True)
+    assert connections.admit(first, "10.0.0.1")
+    assert connections.admit(second, "10.0.0.1")
+    assert not connections.admit(Held(), "10.0.0.1"), "both of its connections are in use"
+    assert connections.admit(Held(), "10.0.0.2")
+    assert all(connections.admit(Held(busy=True), "") for _ in range(7)), "this machine's own are bounded in all alone"
+    connections.leave(first)
+    assert connections.admit(Held(), "10.0.0.1")
+
+
+def test_bodies_before_a_key_hold_next_to_nothing(served: Served) -> None:
+    """Unfinished bodies of 8 MiB at the log in: refused by what they say of themselves, and by what comes."""
+    served.ok("GET", "/status")
+    before = served.memory
+    slow = [socket.create_connection(served.place, timeout=SECONDS) for _ in range(20)]
+    try:
+        for connection in slow:
+            connection.sendall(SLOW_LOGIN % (8 << 20))
+            with contextlib.suppress(OSError):
+                connection.sendall(b"key=" + b"x" * (2 << 20))
+        for connection in slow:
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(100).startswith(b"HTTP/1.1 413")
+    finally:
+        for connection in slow:
+            connection.close()
+    assert served.memory - before < 8 << 20
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /mcp HTTP/1.1\r\nHost: x\r\n%s\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /api/v1/status HTTP/1.1\nHost: localhost\n%s\n\n",
+        b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n%s\nX: y\r\n\r\n",
+        b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n%s\r\n\n",
+    ],
+    ids=["two lengths", "bare line feeds", "one bare line feed", "a bare line feed at the end"],
+)
+def test_requests_that_two_servers_would_read_differently_are_refused(served: Served, head: bytes) -> None:
+    """A proxy in front of us must not see one request where we see two."""
+    whole = head % f"Authorization: Bearer {served.keys['admin']}".encode()
+    with contextlib.closing(socket.create_connection(served.place, timeout=SECONDS)) as connection:
+        connection.sendall(whole)
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400"), answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_the_second_request_on_a_connection_is_read_as_strictly(served: Served) -> None:
+    key = f"Authorization: Bearer {served.keys['admin']}".encode()
+    first = b"GET /api/v1/version HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n" % key
+    with contextlib.closing(socket.create_connection(served.place, timeout=SECONDS)) as connection:
+        connection.sendall(first + b"GET /healthz HTTP/1.1\nHost: localhost\n\n")
+        answer = connection.makefile("rb").read()
+    assert (answer.count(b"HTTP/1.1"), answer.count(b"HTTP/1.1 400 Bad Request")) == (2, 1), answer
+
+
+def test_a_revoked_key_reads_and_waits_no_longer(tmp_path: Path) -> None:
+    """Streams and waiting calls that were open when their key was revoked end within seconds."""
+    with serving(tmp_path) as served:
+        ended: dict[str, float] = {}
+        follower, claimer = served.connect(), served.connect()
+        key = {"Authorization": f"Bearer {served.keys['viewer']}", "Accept": "text/event-stream"}
+        follower.request("GET", "/api/v1/events", headers=key)
+        stream = follower.getresponse()
+        assert stream.readline() == b": here\n"
+
+        def follow() -> None:
+            stream.read()
+            ended["events"] = time.monotonic()
+
+        def claim() -> None:
+            body = {"roles": ["build"], "wait_ms": 40_000}
+            answer = served.say(claimer, "POST", "/claims", body, key="bob")
+            ended["claim"] = time.monotonic()
+            assert (answer.status, answer.json["code"]) == (401, "key_revoked")
+
+        threads = [threading.Thread(target=work) for work in (follow, claim)]
+        for thread in threads:
+            thread.start()
+        assert served.ok("GET", "/status")["counts"] is not None
+        began = time.monotonic()
+        for name in ("viewer", "bob"):
+            served.ok("POST", f"/keys/{name}/revoke")
+        for thread in threads:
+            thread.join(SECONDS)
+        assert set(ended) == {"events", "claim"}
+        assert max(ended.values()) - began < 20
+        served.ok("POST", "/tasks", {"tasks": [{"name": "for bob", "role": "build"}]})
+        assert served.ok("GET", "/tasks")["tasks"][0]["state"] == "ready"
+        follower.close()
+        claimer.close()
+
+
+def test_unsigned_posts_use_up_nothing_and_learn_no_name(tmp_path: Path) -> None:
+    """A stranger at a hook cannot keep its sender out, and cannot tell a hook that is there from one that is not."""
+    settings = (
+        '[hooks.deploys]\nsecret_env = "HOOK_NEW"\ntask = "deploy {data.service}"\nrole = "none"\nmax_body = 2000\n'
+    )
+    (tmp_path / "allswell.toml").write_text(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOOK_NEW", NEW)
+        with serving(tmp_path) as served:
+            with contextlib.closing(served.connect()) as connection:
+                for _ in range(1_100):
+                    answer = served.say(connection, "POST", "/hooks/deploys", {"x": 1}, key=None)
+                    assert answer.json["code"] == "no_signature"
+            assert post(served, "deploys", deploy(), id_="fine").status == 202
+            for body, secret in (
+                (deploy(), OTHER),
+                (deploy("y" * 3_000), OTHER),
+                ("{", OTHER),
+                (deploy("z" * 5_000_000), OTHER),
+            ):
+                known, unknown = (post(served, name, body, secret=secret, id_="m") for name in ("deploys", "unknown"))
+                same = [(answer.status, answer.json["code"], answer.json["detail"]) for answer in (known, unknown)]
+                assert same[0] == same[1]
+            for method in ("GET", "POST"):
+                one, other = (served.call(method, f"/hooks/{name}", key=None) for name in ("deploys", "unknown"))
+                assert (one.status, one.json) == (other.status, other.json)
+
+
+def test_a_kind_of_trouble_is_logged_once_a_minute_with_a_count() -> None:
+    now = [0.0]
+    seldom = OncePerMinute(lambda: now[0])
+    records = [
+        logging.makeLogRecord({"name": "asyncio", "levelno": 40, "msg": "out of %s", "args": (n,)}) for n in "abcd"
+    ]
+    passed = [seldom.filter(record) for record in records[:3]]
+    assert passed == [True, False, False]
+    now[0] = 61.0
+    assert seldom.filter(records[3])
+    assert records[3].getMessage() == "out of d (and 2 more like it in the last 61 s)"
+    other = logging.makeLogRecord({"name": "allswell.http", "levelno": 40, "msg": "another kind"})
+    assert seldom.filter(other)

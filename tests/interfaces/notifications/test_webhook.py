@@ -1,0 +1,206 @@
+"""Webhooks out, over real sockets: signed, to the address that was checked, and told apart by id."""
+
+import asyncio
+import base64
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from allswell.app import make_watch
+from allswell.domain.ids import Millis, TaskId
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter, DeliveryRetries
+from allswell.domain.rules.event import Entry, Event, Position
+from allswell.errors import Refused
+from allswell.interfaces.notifications.follower import Follower
+from allswell.interfaces.notifications.sink import NotDelivered
+from allswell.interfaces.notifications.webhook import WebhookSink, _tls
+from allswell.store.memory import MemoryStore
+from allswell.timing.clock import SystemClock
+from tests.support.fakes import Hang, Lose, Status, WebhookReceiver, Well
+
+OLD, NEW = ("whsec_" + base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
+QUICK = DeliveryRetries(retries=3, apart=50, slowest=200)
+wall = SystemClock().wall
+ENTRY = Entry(Position(1, 2), Millis(1_700_000_000_123), Event("task_failed", TaskId("t_1"), data={"reason": "“ö”"}))
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    with WebhookReceiver(OLD) as receiver:
+        yield receiver
+
+
+def sink_for(url: str, *secrets: str, private: bool = True, body_most: int = 10_000, limit: float = 5) -> WebhookSink:
+    return WebhookSink(
+        *("web", url, secrets or (OLD,), lambda kind: kind != "task_ready"),
+        begins="start",
+        patience=QUICK,
+        private=private,
+        body_most=body_most,
+        limit=limit,
+        wall=wall,
+    )
+
+
+def send(sink: WebhookSink, id_: str = "msg_1", body: str | None = None) -> None:
+    async def main() -> None:
+        (message,) = await sink.messages(ENTRY, MemoryStore())
+        await sink.send([Delivery("web", id_, "", (1, 2, 0), Millis(0), body or message.body)])
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("M9")
+def test_an_event_is_posted_signed_with_its_id(receiver: WebhookReceiver) -> None:
+    send(sink_for(f"{receiver.url}/hooks?x=1"))
+    send(sink_for(f"{receiver.url}/hooks?x=1"))
+    (asked, _) = receiver.requests
+    assert (asked.method, asked.path, asked.query) == ("POST", "/hooks", "x=1")
+    assert receiver.taken == {
+        "msg_1": {
+            "type": "task_failed",
+            "timestamp": "2023-11-14T22:13:20.123Z",
+            "data": {
+                "position": [1, 2],
+                "occurred_at": "2023-11-14T22:13:20.123Z",
+                "kind": "task_failed",
+                "task_id": "t_1",
+                "run_id": None,
+                "agent_id": None,
+                "token": None,
+                "data": {"reason": "“ö”"},
+            },
+        }
+    }
+    assert receiver.repeated == ["msg_1"]
+
+
+@pytest.mark.row("M9")
+def test_a_secret_is_replaced_while_both_sides_know_the_old_one(receiver: WebhookReceiver) -> None:
+    send(sink_for(receiver.url, NEW, OLD), "msg_1")
+    receiver.secret = NEW
+    send(sink_for(receiver.url, NEW, OLD), "msg_2")
+    with pytest.raises(NotDelivered, match="answered 401: the signature is wrong"):
+        send(sink_for(receiver.url, OLD), "msg_3")
+    assert list(receiver.taken) == ["msg_1", "msg_2"]
+
+
+@pytest.mark.parametrize("status", [400, 410, 413, 422])
+def test_what_can_never_be_taken_is_given_up(receiver: WebhookReceiver, status: int) -> None:
+    receiver.script(Status(status, body=b"no\x00 thanks"))
+    with pytest.raises(NotDelivered, match=f"answered {status}: no  thanks") as caught:
+        send(sink_for(receiver.url))
+    assert caught.value.failure.final
+
+
+@pytest.mark.parametrize("status", [302, 307, 401, 403, 404, 408, 429, 500, 503])
+def test_whatever_else_goes_wrong_is_tried_again(receiver: WebhookReceiver, status: int) -> None:
+    receiver.script(Status(status, {"retry-after": "7", "location": "http://169.254.169.254/"}))
+    with pytest.raises(NotDelivered, match=f"answered {status}") as caught:
+        send(sink_for(receiver.url))
+    assert not caught.value.failure.final
+    assert caught.value.failure.retry_after == 7_000
+    assert len(receiver.requests) == 1, "no redirect is followed"
+
+
+def test_a_lost_answer_is_no_answer(receiver: WebhookReceiver) -> None:
+    receiver.script(Lose())
+    with pytest.raises(NotDelivered, match="broke off"):
+        send(sink_for(receiver.url))
+    send(sink_for(receiver.url))
+    assert list(receiver.taken) == receiver.repeated == ["msg_1"]
+
+
+@pytest.mark.parametrize("body", [b"-1\r\n", b"0x10\r\n", b"\r\n", b"ffffffffff\r\n"])
+def test_a_status_is_enough_where_the_body_makes_no_sense(receiver: WebhookReceiver, body: bytes) -> None:
+    receiver.script(Status(200, {"transfer-encoding": "chunked"}, body))
+    send(sink_for(receiver.url))
+
+
+def test_certificates_are_read_once() -> None:
+    """Reading them takes tens of milliseconds, during which the process that watches a fleet would do nothing else."""
+    assert _tls() is _tls()
+    assert _tls().check_hostname
+
+
+def test_a_body_that_is_too_big_is_not_sent(receiver: WebhookReceiver) -> None:
+    with pytest.raises(NotDelivered, match="more than max_body") as caught:
+        send(sink_for(receiver.url, body_most=100), body="x" * 101)
+    assert caught.value.failure.final
+    assert receiver.requests == []
+
+
+@pytest.mark.row("M9")
+def test_where_a_name_leads_is_checked_when_connecting(
+    receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is public when it is set up; the address that it has at the moment is what counts."""
+    leads_to = ["93.184.216.34", "127.0.0.1"]
+
+    async def lookup(self: object, host: str, port: int, **_: object) -> list[object]:
+        assert host == "hooks.example"
+        return [(2, 1, 6, "", (address, port)) for address in leads_to]
+
+    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", lookup)
+    url = f"https://hooks.example:{receiver.port}/"
+    with pytest.raises(NotDelivered, match=r"hooks\.example leads to 127\.0\.0\.1, which is not on the public"):
+        send(sink_for(url, private=False))
+    leads_to[:] = ["169.254.169.254"]
+    with pytest.raises(NotDelivered, match="leads to 169"):
+        send(sink_for(url, private=True))
+    assert receiver.requests == []
+    leads_to[:] = ["127.0.0.1"]
+    send(sink_for(url.replace("https", "http"), private=True))
+    assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
+
+
+@pytest.mark.parametrize(
+    "url, says",
+    [
+        ("http://169.254.169.254/latest/meta-data", "link-local or metadata"),
+        ("https://127.0.0.1/", "not on the public internet"),
+        ("https://[::1]/", "not on the public internet"),
+        ("http://hooks.example/", "without TLS"),
+        ("https://me:hunter2@hooks.example/", "ends up in logs"),
+        ("ftp://hooks.example/", "write https://host/path"),
+        ("hooks.example", "write https://host/path"),
+        ("https://", "write https://host/path"),
+        ("https://hooks.example/a b", "write https://host/path"),
+        ("https://hooks.example:99999/", "this is no URL"),
+        ("https://[::1", "this is no URL"),
+        ("https://hooks.example/café", "write other letters as a URL has them"),
+        ("https://168.63.129.16/", "link-local or metadata"),
+    ],
+)
+def test_a_url_that_cannot_be_right_is_refused_at_once(url: str, says: str) -> None:
+    with pytest.raises(Refused, match=says) as caught:
+        sink_for(url, private=url.startswith("http://169"))
+    assert caught.value.where == "sinks.web.url"
+    assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "hunter2", "whsec_" + "A" * 200])
+def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
+    with pytest.raises(Refused, match="openssl rand -base64 32") as caught:
+        sink_for("https://hooks.example/", secret)
+    assert "hunter2" not in caught.value.message
+
+
+def test_through_the_follower_whatever_the_receiver_does_each_event_is_acted_on_once_and_in_order() -> None:
+    async def main(receiver: WebhookReceiver) -> None:
+        store = MemoryStore(strict=False)
+        async with make_watch(store, chance=random.Random(1)) as watch:
+            running = asyncio.ensure_future(Follower(watch, sink_for(receiver.url, limit=0.3), "one").run())
+            await watch.submit_many([{"name": f"{number}"} for number in range(20)])
+            while len(receiver.taken) < 20 or await watch.outbox.view_deliveries(DeliveryFilter()):
+                await asyncio.sleep(0.02)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    with WebhookReceiver(OLD) as receiver:
+        receiver.script(Status(503), Lose(), Hang(), Well(), Status(429, {"retry-after": "0"}), Lose())
+        asyncio.run(asyncio.wait_for(main(receiver), 30))
+        names = [taken["data"]["data"]["name"] for taken in receiver.taken.values()]
+    assert names == [f"{number}" for number in range(20)]
+    assert len(receiver.repeated) == 2
