@@ -43,7 +43,7 @@ from allswell.runtime.attempt.launch import PLACE, LaunchSpec, handover_of, must
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import stamp
-from allswell.runtime.workspace.git import find_top, head_of
+from allswell.runtime.workspace.git import branch_of, find_top, head_of
 
 # What `{{ }}` stands for when a step begins.
 
@@ -137,22 +137,13 @@ def _checked(path: str) -> str:
 
 # Where a repository stands, read without git, which takes longer and may run other people's programs.
 
-_BRANCH = "ref: refs/heads/"
-
 
 def git_place(folder: Path) -> tuple[str | None, str | None] | None:
     """The commit and the branch at HEAD; None where there is no repository."""
     top = find_top(folder)
     if top is None:
         return None
-    own = top / ".git"
-    try:
-        if own.is_file():
-            own = top / own.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
-        said = (own / "HEAD").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return head_of(top), None
-    return head_of(top), said.removeprefix(_BRANCH) if said.startswith(_BRANCH) else None
+    return head_of(top), branch_of(top)
 
 
 _SETTLING = 10.0

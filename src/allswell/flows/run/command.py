@@ -35,7 +35,7 @@ from allswell.runtime.attempt.verification import watch_over
 from allswell.runtime.process import allowed_environment
 from allswell.runtime.receipts import Receipts, StateDir
 from allswell.runtime.run_tool import ToolResult, run_tool
-from allswell.runtime.workspace.files import open_there, own_folder, write_file
+from allswell.runtime.workspace.files import open_plain, open_there, own_folder, write_file
 from allswell.timing.scopes import ScopeTimeout
 
 _STATUS = {
@@ -202,7 +202,7 @@ def _text(path: Path) -> str:
 def _tokens(path: Path) -> Tokens | None:
     """What an agent has said of the tokens it used."""
     try:
-        with path.open("rb") as lines:
+        with open(open_plain(path), "rb") as lines:  # noqa: PTH123 - of a descriptor
             return of_output(lines)
     except OSError:
         return None

@@ -20,6 +20,7 @@ the folder in which the flow runs, where they lie below it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from allswell.domain.ids import file_name, is_file_name
 from allswell.domain.receipts.step import Artifact, Capture, PartialArtifact, StepChanges, StepReceipt, TimeoutRecord
 from allswell.errors import Refused, Unavailable
 from allswell.flows.spec import OutputSpec
-from allswell.runtime.workspace.files import Files, open_folder, open_there, own_folder, read, read_lines
+from allswell.runtime.workspace.files import Files, open_folder, open_plain, open_there, own_folder, read, read_lines
 from allswell.store import files as state_folder
 
 RUNS = "runs"
@@ -291,7 +292,7 @@ def _measured(folder: Path, output: OutputSpec) -> Artifact:
 def _digest(path: Path) -> tuple[str, int]:
     import hashlib  # not by whoever only lists runs: OpenSSL takes its time
 
-    with path.open("rb") as opened:
+    with open(open_plain(path), "rb") as opened:  # noqa: PTH123 - of a descriptor
         digest = hashlib.file_digest(opened, "sha256")
         return digest.hexdigest(), opened.tell()
 
@@ -300,8 +301,8 @@ def changed(folder: Path, artifact: Artifact) -> str | None:
     """Why a file is not what a step left; None if it is."""
     try:
         digest, _ = _digest(folder / artifact.path)
-    except OSError:
-        return f"{artifact.path} is gone"
+    except OSError as error:
+        return f"{artifact.path} is {'no file any more' if error.errno == errno.EINVAL else 'gone'}"
     return None if digest == artifact.sha256 else f"{artifact.path} is not what it was: its content has changed"
 
 
@@ -321,7 +322,7 @@ def flush(folder: Path, outputs: tuple[OutputSpec, ...]) -> None:
     """Bring what was written of the outputs to the disk."""
     for output in outputs:
         try:
-            handle = os.open(folder / output.path, os.O_RDONLY | os.O_CLOEXEC)
+            handle = open_plain(folder / output.path)
         except OSError:
             continue
         try:

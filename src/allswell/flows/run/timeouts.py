@@ -50,7 +50,7 @@ from allswell.flows.run.folder import RunBase, flush, moment, partial
 from allswell.flows.run.plan import MemberJob
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.baseline import Baseline, changes_since, forget_baseline, read_baseline, take_baseline
-from allswell.runtime.workspace.files import stamp
+from allswell.runtime.workspace.files import open_plain, stamp
 from allswell.runtime.workspace.git import Git, find_top, scratch_folder
 from allswell.runtime.workspace.snapshot import changed_files, take
 from allswell.runtime.workspace.survey import open_file
@@ -377,7 +377,8 @@ class Capturing:
         lines = []
         for name, path in streams:
             try:
-                text = path.read_bytes().decode("utf-8", "replace")
+                with open(open_plain(path), "rb") as stream:  # noqa: PTH123 - of a descriptor
+                    text = stream.read().decode("utf-8", "replace")
             except OSError:
                 continue
             lines += [msgspec.json.encode({"stream": name, "line": line}) for line in text.splitlines()]

@@ -28,7 +28,7 @@ from allswell.runtime.attempt.launch import Echo
 from allswell.runtime.process import Result
 from allswell.runtime.process.apart.output import PIECE
 from allswell.runtime.process.command import DEFAULT_CAP
-from allswell.runtime.workspace.files import create, open_there, own_folder, remove_file
+from allswell.runtime.workspace.files import create, open_plain, open_there, own_folder, remove_file
 
 # What an attempt prints, as it passes: handed on unchanged, and looked at on the way.
 #
@@ -574,7 +574,7 @@ def last_said(receipt: Receipt, most: int) -> list[str]:
 def end_of(path: Path) -> list[str]:
     """The last lines of a file of output, those of a protocol as what is said in them."""
     try:
-        with path.open("rb") as file:
+        with open(open_plain(path), "rb") as file:  # noqa: PTH123 - of a descriptor
             size = file.seek(0, 2)
             file.seek(max(size - _PROTOCOL_TAIL, 0))
             end = file.read()

@@ -124,6 +124,15 @@ def open_there(name: str | bytes, inside: int, *, flags: int = os.O_RDONLY, make
     return opened
 
 
+def open_plain(path: str | os.PathLike[str]) -> int:
+    """Any file, its links followed, to be read; `OSError` if it is a pipe, a device or a folder, without waiting."""
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "it is no file", os.fspath(path))
+    return opened
+
+
 def write_file(path: Path, content: bytes, *, make: bool = False) -> None:
     """A small file of ours, new, without a flush."""
     with own_folder(path.parent, make=make) as inside:

@@ -179,13 +179,20 @@ def head_of(top: Path) -> str | None:
     return None
 
 
+def branch_of(top: Path) -> str | None:
+    """The branch that a working tree is on, read without git; None if it is on none."""
+    said = head_text(git_dir_of(os.fsencode(top)))
+    if said is None or not said.startswith(_BRANCH):
+        return None
+    return said.removeprefix(_BRANCH).decode("utf-8", "backslashreplace")
+
+
 def place_of(folder: Path) -> str:
     """Where a folder is, in words: with the branch that it is on, where it is in a working tree that is on one."""
     top = find_top(folder)
-    said = None if top is None else head_text(git_dir_of(os.fsencode(top)))
-    branch = said.removeprefix(_BRANCH) if said is not None and said.startswith(_BRANCH) else b""
-    parts = [os.fsencode(folder), *([b"on the branch " + branch] if branch else [])]
-    text = ", ".join(part.decode("utf-8", "backslashreplace") for part in parts)
+    branch = None if top is None else branch_of(top)
+    name = os.fsencode(folder).decode("utf-8", "backslashreplace")
+    text = ", ".join([name, *([f"on the branch {branch}"] if branch else [])])
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
