@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from allswell.interfaces.http.listener import ConnectionLimit, PromptConnection, connections_for
+from allswell.interfaces.http.request_context import BODY_SECONDS
 from allswell.interfaces.http.server import OncePerMinute
 from tests.interfaces.http.served import Served, serving
 from tests.interfaces.http.test_hooks import NEW, OTHER, deploy, post
@@ -60,12 +61,16 @@ def test_connections_are_fewer_than_files() -> None:
 class Held(PromptConnection):
     """A connection that is busy or not, and can be ended."""
 
-    def __init__(self, *, busy: bool = False) -> None:
-        self._busy, self.ended = busy, False
+    def __init__(self, *, busy: bool = False, waits_for_caller: bool = False) -> None:
+        self._busy, self._waits_for_caller, self.ended = busy, waits_for_caller, False
 
     @property
     def is_busy(self) -> bool:
         return self._busy
+
+    @property
+    def waits_for_caller(self) -> bool:
+        return self._waits_for_caller
 
     def end(self) -> None:
         self.ended = True
@@ -78,6 +83,49 @@ def test_a_new_connection_takes_the_place_of_the_oldest_idle_one() -> None:
         assert connections.admit(connection, address)
     assert connections.admit(Held(busy=True), "10.0.0.4")
     assert (busy.ended, oldest.ended, newest.ended) == (False, True, False)
+
+
+def test_where_none_is_idle_the_one_goes_whose_caller_lets_us_wait() -> None:
+    connections = ConnectionLimit(3, 3)
+    busy, waits, idle = Held(busy=True), Held(busy=True, waits_for_caller=True), Held()
+    for connection in (busy, waits, idle):
+        assert connections.admit(connection, "")
+    assert connections.admit(Held(busy=True), "")
+    assert (busy.ended, waits.ended, idle.ended) == (False, False, True)
+    assert connections.admit(Held(busy=True), "")
+    assert (busy.ended, waits.ended) == (False, True)
+    assert not connections.admit(Held(), "")
+
+
+NEVER_SENT = (SLOW_LOGIN % 3_000).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")
+NEVER_READ = b"GET /static/htmx.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300
+
+
+@pytest.mark.parametrize("sent", [NEVER_SENT, NEVER_READ], ids=["never send a body", "never read"])
+def test_callers_who_never_send_or_never_read_do_not_keep_others_out(tmp_path: Path, sent: bytes) -> None:
+    """Without a key: bodies of a log in that do not come, and answers that are not taken."""
+    with serving(tmp_path, files=200) as server:
+        began = time.monotonic()
+        slow = [socket.socket() for _ in range(connections_for(200))]
+        try:
+            for connection in slow:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1_024)
+                connection.connect(server.place)
+                connection.sendall(sent)
+                assert connection.recv(1), "its request is being carried out"
+            while not _is_answered(server):
+                assert time.monotonic() - began < BODY_SECONDS - 5
+        finally:
+            for connection in slow:
+                connection.close()
+    assert time.monotonic() - began < BODY_SECONDS
+
+
+def _is_answered(server: Served) -> bool:
+    try:
+        return server.call("GET", "/healthz", key=None).status == 200
+    except OSError:
+        return False
 
 
 def test_one_address_gets_its_share_and_not_more() -> None:
@@ -118,8 +166,9 @@ def test_bodies_before_a_key_hold_next_to_nothing(served: Served) -> None:
         b"GET /api/v1/status HTTP/1.1\nHost: localhost\n%s\n\n",
         b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n%s\nX: y\r\n\r\n",
         b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n%s\r\n\n",
+        b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n%s\r\nX: y\r\n Content-Length: 4\r\n\r\n",
     ],
-    ids=["two lengths", "bare line feeds", "one bare line feed", "a bare line feed at the end"],
+    ids=["two lengths", "bare line feeds", "one bare line feed", "a bare line feed at the end", "a folded line"],
 )
 def test_requests_that_two_servers_would_read_differently_are_refused(served: Served, head: bytes) -> None:
     """A proxy in front of us must not see one request where we see two."""
@@ -129,6 +178,23 @@ def test_requests_that_two_servers_would_read_differently_are_refused(served: Se
         answer = connection.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 400"), answer
     assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("end", [b"0\r\n\n", b"0\r\nX: y\n\n", b"0\r\nX: y\r\n\r\n"])
+def test_a_body_in_chunks_ends_in_one_way_only(served: Served, end: bytes) -> None:
+    """Trailers are taken from no caller, nor an end of bare line feeds: what follows would be another's request."""
+    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    body = b"Transfer-Encoding: chunked\r\n\r\n3\r\na=b\r\n"
+    after = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with contextlib.closing(socket.create_connection(served.place, timeout=SECONDS)) as connection:
+        connection.sendall(head + body + end + after)
+        answer = connection.makefile("rb").read()
+    assert (answer.startswith(b"HTTP/1.1 400"), b"alive" in answer) == (True, False), answer
+    with contextlib.closing(socket.create_connection(served.place, timeout=SECONDS)) as connection:
+        for part in (head + body, b"0", b"\r\n", b"\r", b"\n", after):
+            connection.sendall(part)
+        answer = connection.makefile("rb").read()
+    assert (answer.startswith(b"HTTP/1.1 401"), b"alive" in answer) == (True, True), "the usual end is taken"
 
 
 def test_the_second_request_on_a_connection_is_read_as_strictly(served: Served) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as HttpRoute
 from starlette.types import ASGIApp
@@ -176,8 +176,6 @@ def _endpoint(route: Route[Any], house: Callable[[], ServerState]) -> Callable[[
             return answer_to(Refused("out_of_time", text, where=HEADER))
         except AllswellError as error:
             return answer_to(error)
-        except ClientDisconnect:
-            return Response(status_code=400)  # nobody reads it
         except Exception as error:
             log.exception("a call of %s failed", route.path)
             return answer_to(error)

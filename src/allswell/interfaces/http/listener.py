@@ -9,8 +9,10 @@ are. `PromptConnection` ends them. Bodies have a time of their own (`request_con
 waits.
 
 Connections are fewer than the files that the process may open (`connections_for`), and one address gets a share.
-When there are too many, a new connection takes the place of the oldest one that has no request running: callers that
-connect and say nothing cannot keep out a caller that does.
+When there are too many, a new connection takes the place of the oldest one that has no request running; where all have
+one, of the oldest whose caller lets us wait: for its body, or by not taking its answer. So callers that connect and say
+nothing, or begin and do not go on, cannot keep out a caller that does. An answer that is not taken is given up after a
+while.
 
 A request that two servers could read differently is refused (`StrictConnection`): a proxy in front of us must not see
 one request where we see two.
@@ -44,6 +46,10 @@ HEAD_SECONDS = 5.0
 """How long the head of a request may take."""
 IDLE_SECONDS = 75
 """How long a connection is kept without a request; longer than clients keep theirs."""
+CALLER_SECONDS = 2.0
+"""How long a caller may let us wait before its connection can be ended for another one, where there are too many."""
+TAKE_SECONDS = 30.0
+"""How long a caller may take nothing of its answer."""
 HEAD_MOST = 32_768
 """Bytes of a head."""
 CONNECTIONS_MOST = 8_000
@@ -168,25 +174,34 @@ def _unix(path: Path) -> Iterator[socket.socket]:
 
 
 class StrictConnection(h11.Connection):
-    """HTTP/1.1 without its two ambiguities: lines that end without a carriage return, and two lengths of one body."""
+    """HTTP/1.1 without its ambiguities: bare line feeds, folded lines, two lengths of one body, trailers behind it."""
+
+    _in_chunks = False
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """The next part of a request; `RemoteProtocolError` for what another server might read differently."""
         if self.their_state is h11.IDLE:
             unread = self.trailing_data[0]
             end = _HEAD_END.search(unread)
-            if _BARE_LINE_FEED.search(unread, 0, len(unread) if end is None else end.end()):
-                raise h11.RemoteProtocolError("a line of the head ends without a carriage return")
+            if _AMBIGUOUS.search(unread, 0, len(unread) if end is None else end.end()):
+                raise h11.RemoteProtocolError("a line of the head ends without a carriage return, or is folded")
+        before = self.trailing_data[0] if self._in_chunks else b""
         event = super().next_event()
+        if self._in_chunks and isinstance(event, h11.EndOfMessage):
+            self._in_chunks = False
+            after = self.trailing_data[0]
+            if event.headers or not before[: len(before) - len(after)].endswith(b"\r\n"):
+                raise h11.RemoteProtocolError("a body in chunks ends with an empty line, and has no trailers")
         if isinstance(event, h11.Request):
             names = {name for name, _ in event.headers}
             if b"content-length" in names and b"transfer-encoding" in names:
                 raise h11.RemoteProtocolError("a body has either a Content-Length or a Transfer-Encoding")
+            self._in_chunks = b"transfer-encoding" in names
         return event
 
 
 _HEAD_END = re.compile(rb"\n\r?\n")
-_BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
+_AMBIGUOUS = re.compile(rb"(?<!\r)\n|\n[ \t]")
 
 
 def connections_for(files: int) -> int:
@@ -225,6 +240,7 @@ class ConnectionLimit:
 
     def _end_idle(self, among: Iterable[PromptConnection]) -> bool:
         idle = next((connection for connection in among if not connection.is_busy), None)
+        idle = idle or next((connection for connection in among if connection.waits_for_caller), None)
         if idle is None:
             return False
         self.leave(idle)
@@ -233,13 +249,17 @@ class ConnectionLimit:
 
 
 class PromptConnection(H11Protocol):
-    """A connection of uvicorn's that is closed when the head of a request does not come in time."""
+    """A connection of uvicorn's that is closed when a head does not come, or an answer is not taken, in time."""
 
     open_connections = ConnectionLimit(CONNECTIONS_MOST, CONNECTIONS_MOST)
     """Shared by all connections of a server."""
     behind_proxy = False
     """Whether all callers come from the address of a proxy."""
     _waits: asyncio.TimerHandle | None = None
+    _gives_up: asyncio.TimerHandle | None = None
+    """While its caller takes nothing of an answer."""
+    _began: float | None = None
+    """When the request began that is being carried out."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The clock runs from the first moment."""
@@ -263,6 +283,7 @@ class PromptConnection(H11Protocol):
         super().data_received(data)
         if self.is_busy:
             self._stop_waiting()
+            self._began = self._began or self.loop.time()
         elif self._waits is None:
             self._wait()
 
@@ -272,19 +293,44 @@ class PromptConnection(H11Protocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether a request is held up by its caller: its body does not come, or its answer is not taken."""
+        long_ago = self.loop.time() - CALLER_SECONDS
+        if self._gives_up is not None:
+            return self._gives_up.when() - TAKE_SECONDS < long_ago
+        return self.conn.their_state is h11.SEND_BODY and (self._began or long_ago) < long_ago
+
+    def pause_writing(self) -> None:
+        """Its caller takes its answer more slowly than it comes."""
+        super().pause_writing()
+        self._gives_up = self.loop.call_later(TAKE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Its caller has taken some of it."""
+        super().resume_writing()
+        self._stop_giving_up()
+
     def on_response_complete(self) -> None:
         """Between two requests uvicorn itself has a limit."""
         self._stop_waiting()
         super().on_response_complete()
+        self._began = self.loop.time() if self.is_busy else None  # the next one may have come already
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
         self.open_connections.leave(self)
         self._stop_waiting()
+        self._stop_giving_up()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
         self._waits = asyncio.get_running_loop().call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_giving_up(self) -> None:
+        if self._gives_up is not None:
+            self._gives_up.cancel()
+            self._gives_up = None
 
     def _stop_waiting(self) -> None:
         if self._waits is not None:

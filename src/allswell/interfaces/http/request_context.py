@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from allswell.domain.access.key import Key
 from allswell.domain.ids import can_name
@@ -196,6 +196,8 @@ async def read_body(request: Request, most: int) -> bytes:
                 body += part
                 if len(body) > most:
                     raise too_big(most)
+    except ClientDisconnect:
+        raise Refused("too_slow", "the caller has gone before its body had come", where="body") from None
     except TimeoutError:
         text = f"the body did not come within {BODY_SECONDS:g} s"
         raise Refused("too_slow", text, where="body") from None

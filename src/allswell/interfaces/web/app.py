@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
@@ -324,8 +324,6 @@ class Page:
                 return await answered(request)
             except AllswellError as error:
                 return self._wrong(request, error)
-            except ClientDisconnect:
-                return Response(status_code=400)  # nobody reads it
             except Exception as error:
                 log.exception("the page at %s failed", request.url.path)
                 return self._wrong(request, error)
