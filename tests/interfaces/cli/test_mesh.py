@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from allswell.interfaces.cli.commands.requests import RequestArguments, RequestResult, _tell
+from allswell.interfaces.cli.context import CliContext
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.upkeep import run
 
@@ -207,3 +209,15 @@ def test_a_supervised_agent_whose_request_nobody_answers_is_ended_and_its_slot_t
     shown = json.loads((cli.folder / "shown.json").read_text())
     assert (shown["state"], shown["result"]) == ("done", "the key is in the vault")
     assert len(told(cli, "request_sent")) == 1, "it need not ask again"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_answer_does_nothing_to_a_terminal_and_reaches_a_pipe_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    asked = RequestArguments("oracle", "handoff", "x", None, None, None, None, "", None, wait=True)
+    answer = "first\n\x1b]0;evil\x07second"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    _tell(CliContext(None, json=False), asked, RequestResult("req_1", "done", answer, "handoff"))
+    said = capsys.readouterr().out
+    assert said == ("first\n\\x1b]0;evil\\x07second\n" if terminal else f"{answer}\n")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from allswell.interfaces.cli.context import Exit
+from allswell.interfaces.cli.context import Exit, encoded
 from tests.domain.test_store_url import ODD, SECRET
 from tests.interfaces.cli.console import Console, Said
 
@@ -32,6 +33,15 @@ SETTINGS: dict[str, str | bytes] = {
     "NUL": b'store = "a\x00b"',
     "escaped NUL": b'store = "sqlite:///a\\u0000b"',
 }
+
+
+def test_no_json_has_what_a_terminal_acts_upon() -> None:
+    """JSON itself escapes no C1 controls and no signs that turn the direction of text; the value stays the same."""
+    value = {"name": "e\x9b2J\x7f\u202ex\u2066\u061c", "é": "ü→"}
+    text = encoded(value)
+    assert json.loads(text) == value
+    assert not [wild for wild in "\x9b\x7f\u202e\u2066\u061c" if wild in text]
+    assert "é" in text, "what is harmless stays readable"
 
 
 def check(said: Said, what: object) -> None:

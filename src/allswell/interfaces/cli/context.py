@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 
 from allswell.errors import LeaseLost, Refused, Unavailable
-from allswell.interfaces.cli.rendering import in_words, use_store
+from allswell.interfaces.cli.rendering import escaped_in_json, in_words, use_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -460,10 +460,14 @@ def told(error: Exception, *, json: bool) -> Exit:
 
 
 def encoded(said: object) -> str:
-    """One JSON document on one line. What came in as no Unicode at all goes out as a question mark."""
+    """One JSON document on one line, with nothing in it that a terminal would act upon.
+
+    What came in as no Unicode at all goes out as a question mark.
+    """
     try:
-        return msgspec.json.encode(said).decode()
+        text = msgspec.json.encode(said).decode()
     except UnicodeEncodeError:
         import json
 
-        return json.dumps(msgspec.to_builtins(said), ensure_ascii=False).encode("utf-8", "replace").decode()
+        text = json.dumps(msgspec.to_builtins(said), ensure_ascii=False).encode("utf-8", "replace").decode()
+    return escaped_in_json(text)

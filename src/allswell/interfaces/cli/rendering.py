@@ -102,6 +102,7 @@ def _broken(word: str, first: int, room: int) -> list[str]:
 
 
 _WILD = re.compile(r"[^\x20-\x7e]")
+_WILD_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _ESCAPED = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 STYLES = {
     "held": "36",
@@ -146,6 +147,11 @@ def _tamed(found: re.Match[str]) -> str:
 def plain(text: str) -> str:
     """Text on one line, with everything that a terminal would act upon written out."""
     return _WILD.sub(_tamed, text)
+
+
+def escaped_in_json(text: str) -> str:
+    """The same JSON: controls and signs of direction, which stand in its strings alone, are written as JSON escapes."""
+    return _WILD_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def block(text: str, indent: str = "") -> str:

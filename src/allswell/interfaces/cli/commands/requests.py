@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from allswell.errors import Refused
@@ -148,6 +149,7 @@ def _check_once(asked: RequestArguments, kind: str | None) -> None:
 
 
 def _tell(context: CliContext, asked: RequestArguments, came: RequestResult) -> None:
+    from allswell.interfaces.cli.rendering import harmless
     from allswell.views.message import RequestedShape
 
     shape = RequestedShape.of(came.id, came.state, came.result if asked.wait else None, came.next, came.kind)
@@ -157,7 +159,8 @@ def _tell(context: CliContext, asked: RequestArguments, came: RequestResult) -> 
     if shape.blocked:
         context.say(shape, _instead(came))
         context.leave(Exit.TIMED_OUT, f"nobody has answered {came.id}: your task waits for that, and is not yours now")
-    context.say(shape, came.result if isinstance(came.result, str) else _json(came.result))
+    answer = came.result if isinstance(came.result, str) else _json(came.result)
+    context.say(shape, harmless(answer) if sys.stdout.isatty() else answer)
     if came.state != "done":
         context.leave(Exit.FAILED, f"the {came.kind} {came.id} is {came.state}: {came.result}")
 
