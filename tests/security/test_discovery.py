@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from allswell.settings.nearby import folders
+from allswell.settings.nearby import distrusted, find_store, folders
 from allswell.store.files import Distrust, Ownership, User, distrust
 from tests.interfaces.cli.console import Console
 from tests.runtime.attempt.stage import git
+from tests.security.unprivileged import as_nobody, folder_of_theirs, give
 
 _STRANGER = 65_534
 
@@ -100,6 +101,23 @@ def test_a_link_of_ones_own_is_followed_once(cli: Console, tmp_path: Path) -> No
     if os.geteuid() == 0:
         os.chown(tmp_path / ".allswell", _STRANGER, _STRANGER, follow_symlinks=False)
         assert cli("tasks").code == 2
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o100, 0o300, 0o400])
+def test_a_folder_of_ours_that_cannot_be_looked_into_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    """An archive can bring one, and every command looks there first."""
+    here = folder_of_theirs()
+    monkeypatch.setenv("HOME", str(here))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    place = give(here / ".allswell")
+    place.chmod(mode)
+    try:
+        assert as_nobody(lambda: (found := find_store(here)) and distrusted(found)) == "Refused"
+    finally:
+        place.rmdir()
+        here.rmdir()
 
 
 def test_where_the_search_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,8 @@ def _checked(place: Path, handle: int) -> Path:
     """The real path of a folder that was opened, if it and the database in it are ours."""
     if reason := doubt(os.fstat(handle)):
         raise _untrusted(place, reason)
+    if not os.access(f"/proc/self/fd/{handle}", os.R_OK | os.X_OK):
+        raise _untrusted(place, "it cannot be looked into: `chmod u+rwx` it, or remove it")
     open_to = _OTHERS
     for name in (DATABASE, *_BESIDE):
         try:
