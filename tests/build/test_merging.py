@@ -87,6 +87,22 @@ def test_a_merge_that_was_killed_half_way_is_not_seen_and_is_made_again(project:
     assert git("status", "--porcelain", cwd=project) == ""
 
 
+@pytest.mark.parametrize("leads", ["..", "../../other"])
+def test_a_link_in_the_place_of_our_worktree_has_no_edits_thrown_away(project: Path, leads: str) -> None:
+    """An archive can bring a `.git` with one, and a builder can make one: what lies there would be cleared."""
+    branch(project, "db", db="made")
+    (project / "notes").write_text("edited\n")
+    (project / "untracked").write_text("mine")
+    git("clone", "-q", str(project), str(project.parent / "other"), cwd=project)
+    (project.parent / "other" / "untracked").write_text("mine")
+    (project / ".git" / "allswell-merge").symlink_to(leads)
+    (why,) = merge(project, "db")
+    assert "is a link" in why
+    assert (project / "notes").read_text() == "edited\n"
+    assert (project / "untracked").exists()
+    assert (project.parent / "other" / "untracked").exists()
+
+
 def test_a_human_who_works_on_another_branch_is_left_there(project: Path) -> None:
     branch(project, "db", db="made")
 

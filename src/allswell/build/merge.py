@@ -55,7 +55,8 @@ class GitMerge:
             text = "git does not know who merges; run: git config user.name NAME, and git config user.email ADDRESS"
             raise Refused("no_identity", text, where="--merge")
         _, place = await self._git("rev-parse", "--git-path", "allswell-merge")
-        self._tree = (self._folder / place).resolve()
+        named = self._folder / place
+        self._tree = named.parent.resolve() / named.name
         await self._take_back_ours()
         await self._bring_in()
         return self
@@ -110,6 +111,8 @@ class GitMerge:
 
     async def _clear_tree(self, base: str) -> str:
         """Our worktree at a commit, whatever was left in it; why there is none, or nothing."""
+        if self._tree.is_symlink():
+            return f"{self._tree} is a link, and what it leads to would be cleared; remove it"
         if self._tree.is_dir():
             await self._in_tree("merge", "--abort")
             code, _ = await self._in_tree("checkout", "--detach", "--force", "--quiet", base)
