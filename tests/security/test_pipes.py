@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_what_stands_in_the_place_of_an_output_is_not_read_for_ever(tmp_path: Pa
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     for name in ("pipe", "zero"):
-        (answer,) = promptly(lambda name=name: changed(tmp_path, Artifact(name, name, "0" * 64, 1)))
+        (answer,) = promptly(partial(changed, tmp_path, Artifact(name, name, "0" * 64, 1)))
         assert answer == f"{name} is no file any more"
 
 
