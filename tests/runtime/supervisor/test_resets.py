@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from allswell.domain.agents.refusal import UsageLimit, Wall
-from allswell.domain.ids import Millis
 from allswell.domain.agents.usage import LONGEST_PAUSE
+from allswell.domain.ids import Millis
 from allswell.runtime.supervisor.usage import SOON, wait_for
 
 NOON = round(datetime(2026, 3, 10, 12, 0, tzinfo=UTC).timestamp() * 1_000)

@@ -21,7 +21,6 @@ from allswell.domain.agents.denied import CALLS_MOST, Denied, DeniedCall, denied
 from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, from_claude, from_codex, instant_of
 from allswell.domain.agents.usage import Usage
 from allswell.domain.duration import show
-from allswell.domain.ids import Millis
 from allswell.domain.service.classify import class_of_answer, shortened
 from allswell.domain.service.retry import ErrorClass, Failure
 

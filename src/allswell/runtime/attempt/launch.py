@@ -22,7 +22,7 @@ from typing import IO
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
 from allswell.domain.agents.evidence import BUSY
-from allswell.domain.agents.handover import in_words, on_one_line
+from allswell.domain.agents.handover import in_words
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.status import Survivors
@@ -32,6 +32,7 @@ from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.scopes import VARIABLE as DEADLINE
 from allswell.domain.scopes import write_instant
 from allswell.domain.service.retry import Failure
+from allswell.domain.values import on_one_line
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agent_socket import SECRET, VARIABLE, outsiders_may_speak
