@@ -219,8 +219,8 @@ YES_OR_NO = (Option("yes", "Drop it", AnswerAction.RETRY), Option("no", "Keep it
     [
         ("", "A human chose this option:\n> yes (Drop it)\nThe agent had asked:\n> May I?"),
         (
-            "but keep a copy",
-            "A human chose this option:\n> yes (Drop it)\nThe agent had asked:\n> May I?\nThe human added:\nbut keep a copy",
+            "but keep",
+            "A human chose this option:\n> yes (Drop it)\nThe agent had asked:\n> May I?\nThe human added:\nbut keep",
         ),
     ],
 )
