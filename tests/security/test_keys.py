@@ -323,6 +323,17 @@ def test_an_agents_key_tells_only_of_its_own(server: Served) -> None:
     assert said(server, "eve", "Notice", event={**about, "task": own, "agent": "eve", "token": token}) is None
 
 
+def test_a_submitter_does_not_hide_the_run_of_others(server: Served) -> None:
+    """What has gone on in another run needs nobody any more: to say so takes a key that runs flows."""
+    for key, told in (("submitter", "not_allowed"), ("operator", None)):
+        run = f"r_over{next(NUMBERS)}"
+        assert said(server, "operator", "OpenRun", run=run, name="theirs") == run
+        assert said(server, "operator", "EndRun", run=run, reason="it broke") == run
+        answer = said(server, key, "OpenRun", run=f"{run}.new", name="mine", after=run)
+        assert (answer["code"] if isinstance(answer, dict) else None) == told, answer
+        assert (server.ok("GET", f"/runs/{run}")["run"]["next_run_id"] is None) is (told is not None)
+
+
 def test_what_only_the_watch_sets_cannot_be_set(server: Served) -> None:
     event = {"kind": "task_completed", "task": "t_forged", "data": {"elapsed_ms": 1}}
     assert said(server, "eve", "Claim", agent="eve", after=event)["code"] == "not_allowed"

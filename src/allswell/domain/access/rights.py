@@ -270,6 +270,8 @@ def admitted(  # noqa: C901, PLR0912, PLR0915 - a line for each kind of command
             if not may(key, Operation.DECIDE):  # a human's words are not for everybody to say
                 tasks = [new if new.carried is None else replace(new, carried=None) for new in tasks]
             signed["tasks"] = tuple(tasks)
+        case OpenRun() if command.after is not None:  # what went on elsewhere needs nobody any more
+            check_act(key, Operation.RUN_FLOWS)
         case Claim():
             check_agent(key, command.agent)
             if command.after is not None:
