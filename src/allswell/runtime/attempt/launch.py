@@ -295,7 +295,7 @@ def _of_last_receipt(lease: Lease, home: StateDir) -> str:
 
 
 def _lines(receipt: Receipt) -> str:
-    """What a receipt says, and what to type. Its reasons, notes and names of files may be an agent's: they are quoted."""
+    """What a receipt says, and what to type. Its reasons, notes and names of files may be an agent's: quoted."""
     commands = (*receipt.advice.look, *receipt.advice.recover, *receipt.advice.resume)
     lines = [quoted(on_one_line(told(receipt))), *(f"  {on_one_line(command)}" for command in commands)]
     lines += [quoted(on_one_line(f"{change.how} {change.path}")) for change in receipt.changed[:_RECEIPT_LINES]]
