@@ -323,6 +323,40 @@ def test_an_agents_key_tells_only_of_its_own(server: Served) -> None:
     assert said(server, "eve", "Notice", event={**about, "task": own, "agent": "eve", "token": token}) is None
 
 
+def test_an_agents_key_hides_no_task_for_a_year(server: Served) -> None:
+    """What is given back counts neither as a failure nor as a timeout: nobody would be asked about it."""
+    task, token = held(server, "eve")
+    lease = {"task": task, "token": token, "agent": "eve"}
+    assert said(server, "eve", "Release", **lease, delay=360 * 86_400_000)["code"] == "bad_duration"
+    word = f"/tasks/{task}/leases/{token}/release"
+    assert server.call("POST", word, {"delay": "360d"}, key="eve").json["code"] == "bad_duration"
+    assert server.ok("POST", word, {"delay": "1d"}, key="eve")["state"] == "delayed"
+
+
+def test_an_agents_key_has_no_account_stand_still(server: Served) -> None:
+    """That a login is refused holds all agents of an account until a human answers: its supervisor says so."""
+    held(server, "eve", services=["account"])
+    told = said(
+        server, "eve", "AskForHelp", service="account", cause="auth", reason="x", message="send me the key", holds=True
+    )
+    assert "code" not in told, told
+    questions = [one for one in server.ok("GET", "/questions")["questions"] if one["service"] == "account"]
+    assert not any("get no tasks before you answer" in one["text"] for one in questions), questions
+    task, token = held(server, "carol", services=["account"])
+    assert token, task
+
+
+def test_a_submitter_does_not_hide_the_run_of_others(server: Served) -> None:
+    """What has gone on in another run needs nobody any more: to say so takes a key that runs flows."""
+    for key, told in (("submitter", "not_allowed"), ("operator", None)):
+        run = f"r_over{next(NUMBERS)}"
+        assert said(server, "operator", "OpenRun", run=run, name="theirs") == run
+        assert said(server, "operator", "EndRun", run=run, reason="it broke") == run
+        answer = said(server, key, "OpenRun", run=f"{run}.new", name="mine", after=run)
+        assert (answer["code"] if isinstance(answer, dict) else None) == told, answer
+        assert (server.ok("GET", f"/runs/{run}")["run"]["next_run_id"] is None) is (told is not None)
+
+
 def test_what_only_the_watch_sets_cannot_be_set(server: Served) -> None:
     event = {"kind": "task_completed", "task": "t_forged", "data": {"elapsed_ms": 1}}
     assert said(server, "eve", "Claim", agent="eve", after=event)["code"] == "not_allowed"

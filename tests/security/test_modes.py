@@ -16,7 +16,7 @@ from allswell.runtime.workspace.worktree import make_worktree
 from allswell.store.sqlite import SqliteStore
 from tests.interfaces.cli.console import Console
 from tests.runtime.workspace.repository import make as make_repository
-from tests.security.unprivileged import ASIDE, as_root, put
+from tests.security.unprivileged import ASIDE, NOBODY, as_root, can, put
 
 
 def mode(path: Path) -> int:
@@ -120,6 +120,32 @@ def test_a_supervisor_of_root_writes_nothing_elsewhere_for_an_agent_that_plants_
         assert (again.returncode, "link of another user" in again.stderr) == (2, True), again
         assert list(Path(roots).rglob("*")) == []
         assert "Traceback" not in ran.stderr + again.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run an agent as another user")
+@pytest.mark.parametrize("verify", ["sh check.sh", "env sh check.sh"])
+def test_what_verifies_the_work_of_another_users_agent_runs_as_that_user(theirs: Path, verify: str) -> None:
+    """It finds tests and Makefiles that the agent may have written: as root they would have the whole machine."""
+    put(theirs / "agent.sh", "echo 'id -u > who; exit 0' > check.sh")
+    ran = as_root("run", "--verify", verify, "--", *ASIDE, "sh", "agent.sh", cwd=theirs)
+    assert ran.returncode == 0, ran
+    assert (theirs / "who").read_text().strip() == str(NOBODY)
+    own = as_root("run", "--verify", "setpriv --reuid=0 -- sh check.sh", "--", *ASIDE, "sh", "agent.sh", cwd=theirs)
+    assert own.returncode == 0, own
+    assert (theirs / "who").read_text().strip() == "0", "whoever names a user means that one"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run an agent as another user")
+def test_no_filter_of_an_agents_repository_runs_as_root(theirs: Path) -> None:
+    """A worktree is checked out by git, which runs what the repository names: as the agent, or not at all."""
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    put(theirs / ".gitattributes", "a filter=evil\n")
+    put(theirs / "a", "a\n")
+    assert can("sh", "-c", f"cd {theirs} && git init -q && git add . && {' '.join(git)} commit -q -m first")
+    assert can("git", "-C", str(theirs), "config", "filter.evil.smudge", f"sh -c 'id -u >> {theirs}/who; cat'")
+    ran = as_root("run", "--worktree", "--", *ASIDE, "true", cwd=theirs)
+    assert "Traceback" not in ran.stderr
+    assert "0" not in ((theirs / "who").read_text().split() if (theirs / "who").exists() else []), ran
 
 
 def test_a_folder_that_was_exchanged_meanwhile_is_not_taken_for_the_one_that_was_checked(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from allswell.domain.ids import (
     message_of_question,
     service_of_question,
 )
+from allswell.domain.values import quoted
 from allswell.errors import Refused
 
 
@@ -360,9 +361,12 @@ def choose(question: Question, key: str) -> Option:
 def note_of(question: Question, option: Option, text: str) -> str:
     """What the next holder is told of an answer; nothing where the choice has already acted and no words came with it.
 
-    An agent's own options mean something to whoever holds the task, so the choice itself is told, with the question.
+    An agent's own options mean something to whoever holds the task, so the choice itself is told, with the question:
+    both are the agent's words, and quoted. What stands outside of the quotation a human has said.
     """
     if question.kind != BY_AGENT or option.act in (AnswerAction.CLARIFY, AnswerAction.REPLY):
         return text
     asked = question.text if len(question.text) <= _RECALLED else question.text[:_RECALLED] + "…"
-    return f"To “{asked}”, a human chose {option.key} ({option.label})" + (f": {text}" if text else "")
+    words = quoted(f"{option.key} ({option.label})")
+    chosen = f"A human chose this option:\n{words}\nThe agent had asked:\n{quoted(asked)}"
+    return f"{chosen}\nThe human added:\n{text}" if text else chosen

@@ -242,3 +242,18 @@ def nearest(name: str, known: Iterable[str], *, ratio: float = 0.6) -> str | Non
     """The known name that is most like this one; None if none is like it enough."""
     found = alike(name, known, most=1, ratio=ratio)
     return found[0] if found else None
+
+
+# Text of an agent or a program, marked as such wherever the next agent reads it.
+
+QUOTE = "> "
+
+
+def quoted(text: str) -> str:
+    """Text of an agent or a program, each line marked as a quotation."""
+    return "\n".join(f"{QUOTE}{on_one_line(line)}" for line in text.strip().splitlines())
+
+
+def on_one_line(text: str) -> str:
+    """Text without what could begin a line, or be read by a terminal."""
+    return "".join(char if char.isprintable() or char == "\t" else " " for char in text)

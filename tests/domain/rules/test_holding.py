@@ -217,8 +217,11 @@ YES_OR_NO = (Option("yes", "Drop it", AnswerAction.RETRY), Option("no", "Keep it
 @pytest.mark.parametrize(
     "text, note",
     [
-        ("", "To “May I?”, a human chose yes (Drop it)"),
-        ("but keep a copy", "To “May I?”, a human chose yes (Drop it): but keep a copy"),
+        ("", "A human chose this option:\n> yes (Drop it)\nThe agent had asked:\n> May I?"),
+        (
+            "but keep",
+            "A human chose this option:\n> yes (Drop it)\nThe agent had asked:\n> May I?\nThe human added:\nbut keep",
+        ),
     ],
 )
 def test_the_next_holder_is_told_which_option_was_chosen(text: str, note: str) -> None:
@@ -241,7 +244,7 @@ def test_a_choice_that_came_while_its_holder_worked_is_kept_for_the_next() -> No
     handover = life.record.handover
     assert handover is not None
     assert (handover.reason, handover.answer) == ("released", "")
-    assert life.record.notes == ("To “May I?”, a human chose no (Keep it)",)
+    assert life.record.notes == ("A human chose this option:\n> no (Keep it)\nThe agent had asked:\n> May I?",)
 
 
 def test_a_long_question_is_told_in_short() -> None:
@@ -250,7 +253,8 @@ def test_a_long_question_is_told_in_short() -> None:
     life.do(ask(life, "May I? " * 1_000, options=YES_OR_NO), at(1))
     life.answer("yes", at(2))
     (note,) = life.record.notes
-    assert note.endswith("…”, a human chose yes (Drop it)")
+    assert note.startswith("A human chose this option:\n> yes (Drop it)\nThe agent had asked:\n> May I?")
+    assert note.endswith("…")
     assert len(note) < 300
 
 

@@ -172,7 +172,9 @@ def test_what_is_closed_or_about_a_service_holds_back_nothing(pause: str) -> Non
 def test_as_much_of_a_question_is_recalled_as_tells_which_it_was(length: int, recalled: str) -> None:
     by_agent = Question(QuestionId("q_1.1"), TaskId("t_1"), None, BY_AGENT, "x" * length, (), at(0), "ann")
     chosen = Option("left", "Turn left", AnswerAction.RETRY)
-    assert note_of(by_agent, chosen, "") == f"To “{recalled}”, a human chose left (Turn left)"
+    assert note_of(by_agent, chosen, "") == (
+        f"A human chose this option:\n> left (Turn left)\nThe agent had asked:\n> {recalled}"
+    )
 
 
 # --- services ---------------------------------------------------------------------------------------------------------

@@ -487,7 +487,7 @@ def test_a_humans_words_outlive_the_task_of_a_command_that_is_run_again(shell: S
     shell("answer", "wall", "blue", "as the sea")
     task = shell.json("show", "wall")["task"]["task_id"]
     shell("run", "--resume", task, code=1)
-    assert "A human has answered:\n- blue" in (folder / "told.2").read_text()
+    assert "A human has chosen this option, which it had offered:\n> blue" in (folder / "told.2").read_text()
     assert "as the sea" in (folder / "told.2").read_text()
     assert shell.json("show", task)["task"]["state"] == "failed"
     shell("run", "--resume", task)

@@ -6,6 +6,8 @@ import contextlib
 import logging
 import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -241,6 +243,26 @@ def test_a_revoked_key_reads_and_waits_no_longer(tmp_path: Path) -> None:
         assert served.ok("GET", "/tasks")["tasks"][0]["state"] == "ready"
         follower.close()
         claimer.close()
+
+
+def test_a_revoked_key_reads_no_further_what_an_attempt_prints(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        words = ("run", "--name", "long", "--store", served.store, "--", "sh", "-c", "echo one; exec sleep 600")
+        command = [sys.executable, "-m", "allswell", *words]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as attempt:
+            try:
+                assert attempt.stdout is not None
+                assert attempt.stdout.readline() == b"one\n"
+                with contextlib.closing(served.connect()) as follower:
+                    key = {"Authorization": f"Bearer {served.keys['viewer']}", "Accept": "text/event-stream"}
+                    follower.request("GET", "/api/v1/tasks/long/log", headers=key)
+                    stream = follower.getresponse()
+                    assert stream.readline() == b": here\n"
+                    served.ok("POST", "/keys/viewer/revoke")
+                    assert stream.read().count(b"event: line") == 1  # it comes to its end
+            finally:
+                attempt.terminate()
+                attempt.wait(SECONDS)
 
 
 def test_unsigned_posts_use_up_nothing_and_learn_no_name(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from allswell.domain.agents.refusal import UsageLimit, Wall
+from allswell.domain.agents.usage import LONGEST_PAUSE
 from allswell.domain.ids import Millis
-from allswell.runtime.supervisor.usage import LONGEST, SOON, wait_for
+from allswell.runtime.supervisor.usage import SOON, wait_for
 
 NOON = round(datetime(2026, 3, 10, 12, 0, tzinfo=UTC).timestamp() * 1_000)
 MINUTE = 60_000
@@ -31,7 +32,7 @@ HOUR = 60 * MINUTE
         (UsageLimit("x", wall=Wall(12, 0, "UTC", 3, 9, 2026)), 900_000),
         (UsageLimit("x", wall=Wall(12, 0, "UTC", 2, 30)), 900_000),
         (UsageLimit("x", wall=Wall(12, 0, "Nowhere/Land")), 900_000),
-        (UsageLimit("x", at=Millis(NOON + 400 * 24 * HOUR)), LONGEST),
+        (UsageLimit("x", at=Millis(NOON + 400 * 24 * HOUR)), LONGEST_PAUSE),
     ],
 )
 def test_how_long_it_is_waited_for(limit: UsageLimit, wait: int) -> None:

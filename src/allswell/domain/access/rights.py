@@ -36,6 +36,7 @@ from allswell.domain.agents.status import SURVIVORS_PREFIX as SURVIVORS
 from allswell.domain.agents.status import read_presence, read_survivors
 from allswell.domain.ids import NO_COMMAND, CommandId, Millis
 from allswell.domain.lease.cost import EndCostly, ReachBudget, Spend
+from allswell.domain.lease.holder import check_given_back
 from allswell.domain.lease.suspension import Continue, NoteRefusal, Suspend
 from allswell.domain.mesh.respond import is_for
 from allswell.domain.mesh.routing import agent_of
@@ -270,6 +271,8 @@ def admitted(  # noqa: C901, PLR0912, PLR0915 - a line for each kind of command
             if not may(key, Operation.DECIDE):  # a human's words are not for everybody to say
                 tasks = [new if new.carried is None else replace(new, carried=None) for new in tasks]
             signed["tasks"] = tuple(tasks)
+        case OpenRun() if command.after is not None:  # what went on elsewhere needs nobody any more
+            check_act(key, Operation.RUN_FLOWS)
         case Claim():
             check_agent(key, command.agent)
             if command.after is not None:
@@ -304,10 +307,16 @@ def admitted(  # noqa: C901, PLR0912, PLR0915 - a line for each kind of command
         case Fail():
             check_agent(key, command.agent)
             signed["failure"] = _failure_of(key, command.failure)
+        case Release():
+            check_agent(key, command.agent)
+            if is_agents(key):
+                check_given_back(command.delay)
         case CheckIn() | LeaseCommand():
             check_agent(key, command.agent)
         case Park() if is_agents(key):
             signed["delay"] = min(command.delay, PARK_MAX)
+        case AskForHelp() if is_agents(key):  # a whole account stands still on the word of its supervisor alone
+            signed["holds"] = False
         case Notice():
             _check_notice(key, command.event)
         case Answer() | Resubmit() | DismissQuestion() | DismissTask() | Unpark():
@@ -471,7 +480,7 @@ def _roles(key: Key, wanted: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return wanted
     for role in wanted or ():
         if not _has_role(key, role):
-            text = f"the key {key.name} claims for {', '.join(key.roles)}, not for {role!r}"
+            text = f"the key {key.name} claims for {', '.join(key.roles)}, not for {role[:_SHOWN]!r}"
             raise Refused("not_allowed", text, where="roles")
     return key.roles if wanted is None and ANY_ROLE not in key.roles else wanted
 
@@ -487,7 +496,7 @@ def _has_role(key: Key, role: str) -> bool:
 def check_agent(key: Key, agent: str) -> None:
     """Refuse a name that is none of a key's."""
     if not is_its_agent(key, agent):
-        text = f"the key {key.name} speaks for {', '.join(key.agents) or 'no agent'}, not for {agent!r}"
+        text = f"the key {key.name} speaks for {', '.join(key.agents) or 'no agent'}, not for {agent[:_SHOWN]!r}"
         raise Refused("not_allowed", text, where="agent")
 
 

@@ -213,6 +213,12 @@ def is_report(line: bytes) -> bool:
     return line.startswith(b"{") and (b'"total_cost_usd"' in line or b'"usage"' in line) and len(line) <= _LONGEST
 
 
+SESSIONS_MOST = 1_000
+"""Sessions of one attempt that are told apart: what a program prints must not fill the memory of its supervisor."""
+SESSION_MOST = 200
+"""Characters of a session's id that are looked at."""
+
+
 class Meter:
     """Adds up what the lines of one attempt say. A session's last word counts, and each turn by itself."""
 
@@ -245,13 +251,19 @@ class Meter:
         if said.get("type") == "result" and isinstance(session, str) and session:
             amount = said.get("total_cost_usd")
             known = amount if isinstance(amount, int | float) and not isinstance(amount, bool) else None
-            self._sessions[session] = Expense(None if known is None else from_usd(known), given, written)
+            self._note(session[:SESSION_MOST], Expense(None if known is None else from_usd(known), given, written))
             return True
         if said.get("type") == "turn.completed" and tokens is not None:
             before = self._turns
             self._turns = Expense(None, (before.given or 0) + tokens.prompt, (before.written or 0) + tokens.completion)
             return True
         return False
+
+    def _note(self, session: str, spent: Expense) -> None:
+        """A session's last word; of too many sessions the oldest is added to what was said outright."""
+        if session not in self._sessions and len(self._sessions) >= SESSIONS_MOST:
+            self.add(self._sessions.pop(next(iter(self._sessions))))
+        self._sessions[session] = spent
 
 
 def _figures(one: Expense) -> tuple[int | None, int | None, int | None]:

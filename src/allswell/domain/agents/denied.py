@@ -25,6 +25,8 @@ from allswell.errors import Refused
 
 CALLS_MOST = 5
 """Different calls that are kept of one attempt; the rest is counted."""
+REFUSALS_MOST = 1_000
+"""Refusals that are looked at of one attempt, the first of them: a program can print millions, while others wait."""
 NAMED = 3
 """Calls that a remark names."""
 INPUT_MOST = 600
@@ -88,28 +90,45 @@ def denied_in(printed: bytes) -> Denied:
     reasons: dict[str, str] = {}
     told: list[str] = []
     listed: list[object] = []
+    known_already: set[bytes] = set()
     over = False
     for line in _lines(printed):
         match line.get("type"):
             case "assistant":
                 inputs.update(_tool_uses(line))
-            case "system" if line.get("subtype") == "permission_denied":
-                told.append(str(line.get("tool_use_id")))
-                reasons[told[-1]] = _REFUSED_BY.get(str(line.get("decision_reason_type")), "")
+            case "system" if line.get("subtype") == "permission_denied" and len(told) < REFUSALS_MOST:
+                told.append(_text(line.get("tool_use_id")))
+                reasons[told[-1]] = _REFUSED_BY.get(_text(line.get("decision_reason_type")), "")
             case "user":
                 reasons.update({id_: reason for id_, reason in _decisions(line) if not reasons.get(id_)})
             case "result":
                 denials = line.get("permission_denials")
                 over = over or isinstance(denials, list)
-                listed += [denial for denial in (denials if isinstance(denials, list) else ()) if denial not in listed]
+                new = _new(denials, known_already) if isinstance(denials, list) else []
+                listed += new[: REFUSALS_MOST - len(listed)]
             case _:
                 pass
     if over:
         known = [call for denial in listed if (call := _listed(denial, reasons)) is not None]
     else:
-        known = [(*inputs[id_], reasons[id_]) for id_ in told if id_ in inputs]
+        known = [(*inputs[id_], reasons[id_]) for id_ in dict.fromkeys(told) if id_ in inputs]
     calls = [denied_call(tool, given, barred) for tool, given, barred in known]
     return Denied(tuple(dict.fromkeys(calls))[:CALLS_MOST], len(listed) if over else len(told))
+
+
+def _new(denials: list[object], known: set[bytes]) -> list[object]:
+    """The refusals of one line that no line before it has listed; they are known from now on.
+
+    What was listed is found by its text: to compare each with each would take hours where a program prints millions.
+    """
+    texts = [(denial, msgspec.json.encode(denial, order="sorted")) for denial in denials[:REFUSALS_MOST]]
+    new = [denial for denial, text in texts if text not in known]
+    known.update(text for _, text in texts)
+    return new
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _lines(printed: bytes) -> Iterator[dict[str, object]]:
@@ -131,7 +150,7 @@ def _tool_uses(line: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, obj
     content = message.get("content") if isinstance(message, Mapping) else None
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and part.get("type") == "tool_use" and isinstance(part.get("name"), str):
-            yield str(part.get("id")), (part["name"], part.get("input"))
+            yield _text(part.get("id")), (part["name"], part.get("input"))
 
 
 def _decisions(line: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -140,14 +159,14 @@ def _decisions(line: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for result in results if isinstance(results, list) else ():
         decision = result.get("permission_decision") if isinstance(result, Mapping) else None
         if isinstance(decision, Mapping):
-            reason = "hook" if decision.get("source") == "hook" else str(decision.get("reason_type"))
-            yield str(result.get("id")), _REFUSED_BY.get(reason, "")
+            reason = "hook" if decision.get("source") == "hook" else _text(decision.get("reason_type"))
+            yield _text(result.get("id")), _REFUSED_BY.get(reason, "")
 
 
 def _listed(entry: object, reasons: Mapping[str, str]) -> tuple[str, object, str] | None:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("tool_name"), str):
         return None
-    return entry["tool_name"], entry.get("tool_input"), reasons.get(str(entry.get("tool_use_id")), "")
+    return entry["tool_name"], entry.get("tool_input"), reasons.get(_text(entry.get("tool_use_id")), "")
 
 
 def denied_call(tool: str, given: object, barred: str = "") -> DeniedCall:

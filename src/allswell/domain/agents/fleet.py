@@ -11,7 +11,8 @@ name in braces that is none of these is a mistake; braces around anything else a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from posixpath import join, normpath
 from typing import Literal
 
@@ -245,3 +246,50 @@ def holders(spec: AgentSpec, supervisor: str) -> list[str]:
 
 MAIN = "main"
 """The supervisor that is not given another name."""
+
+
+# --- agents of another user -------------------------------------------------------------------------------------------
+
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "setpriv": (
+        *("--reuid", "--regid", "--ruid", "--euid", "--rgid", "--egid", "--groups", "--inh-caps", "--ambient-caps"),
+        *("--bounding-set", "--securebits", "--pdeathsig", "--selinux-label", "--apparmor-profile", "--seccomp-filter"),
+        *("--landlock-access", "--landlock-rule", "--ptracer"),
+    ),
+    "sudo": (
+        *("-u", "-g", "-p", "-h", "-C", "-r", "-t", "-D", "-R", "-T", "-c", "--user", "--group", "--prompt", "--host"),
+        *("--close-from", "--role", "--type", "--chdir", "--chroot", "--command-timeout", "--login-class"),
+    ),
+    "runuser": ("-u", "-g", "-G", "-w", "--user", "--group", "--supp-group", "--whitelist-environment"),
+}
+"""The programs by which a command becomes another user, and their options that have a word behind them."""
+
+
+def stepping_aside(argv: Sequence[str]) -> tuple[str, ...]:
+    """The words by which a command becomes another user (`setpriv … --`, `sudo -u agent --`); none: it does not."""
+    program = PurePath(argv[0]).name if argv else ""
+    values = _VALUES.get(program)
+    if values is None:
+        return ()
+    place = 1
+    while place < len(argv) and (argv[place].startswith("-") or (program == "sudo" and "=" in argv[place])):
+        if argv[place] == "--":
+            return tuple(argv[: place + 1])
+        place += 2 if _has_value_behind(argv[place], values) else 1
+    return tuple(argv[:place])
+
+
+def _has_value_behind(word: str, values: Sequence[str]) -> bool:
+    """Whether the next word belongs to an option: `--user ada`, `-u ada`, `-nu ada`, but not `-uada`."""
+    if word.startswith("--"):
+        return word in values
+    taking = [at for at, letter in enumerate(word) if f"-{letter}" in values] if word.startswith("-") else []
+    return bool(taking) and taking[0] == len(word) - 1
+
+
+def as_agent(agent: Sequence[str], argv: Sequence[str]) -> tuple[str, ...]:
+    """A command that is run on the work of an agent: as the user that the agent is, unless it names one itself.
+
+    What it finds there (tests, Makefiles, filters) the agent may have written.
+    """
+    return tuple(argv) if stepping_aside(argv) else (*stepping_aside(agent), *argv)

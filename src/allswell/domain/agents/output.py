@@ -8,6 +8,7 @@ does not where it only says that time passes (`tool_progress`, pings), that the 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -17,10 +18,9 @@ import msgspec
 
 from allswell.domain.agents.cost import of_answer
 from allswell.domain.agents.denied import CALLS_MOST, Denied, DeniedCall, denied_call, denied_in, remark
-from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, from_claude, from_codex
+from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, from_claude, from_codex, instant_of
 from allswell.domain.agents.usage import Usage
 from allswell.domain.duration import show
-from allswell.domain.ids import Millis
 from allswell.domain.service.classify import class_of_answer, shortened
 from allswell.domain.service.retry import ErrorClass, Failure
 
@@ -186,10 +186,12 @@ def not_done(line: bytes) -> Failure | None:
         return None
     try:
         said = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _end_of(said) if isinstance(said, dict) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # what could just be read may be too deep to show
         return None
-    if not isinstance(said, dict):
-        return None
+
+
+def _end_of(said: dict[str, Any]) -> Failure | None:
     if said.get("type") == "result" and said.get("session_id"):
         return _end_of_claude(said)
     return _end_of_codex(said) if said.get("type") == "turn.failed" else None
@@ -311,10 +313,11 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 def entries(line: bytes) -> list[LogEntry]:
     """What one line says; none where it is a line of a protocol that says nothing to a person."""
     said = _object(line)
-    if said is not None:
-        if isinstance(said.get("session_id"), str) and said["session_id"]:
+    with contextlib.suppress(RecursionError):  # what could just be read may be too deep to show
+        if said is not None and isinstance(said.get("session_id"), str) and said["session_id"]:
             return list(_log_of_claude(said, line))
-        if isinstance(said.get("type"), str) and said["type"].partition(".")[0] in ("thread", "turn", "item"):
+        kind = None if said is None else said.get("type")
+        if said is not None and isinstance(kind, str) and kind.partition(".")[0] in ("thread", "turn", "item"):
             return list(_log_of_codex(said, line))
     return [LogEntry(LogKind.TEXT, line.decode("utf-8", "replace").rstrip("\r\n"))]
 
@@ -512,8 +515,7 @@ def _session(said: dict[str, Any]) -> Usage | None:
     used = _number(info.get("utilization"))
     if used is None or not 0 <= used <= 1:
         return None
-    resets = _number(info.get("resetsAt"))
-    return Usage(None, (1 - used) * 100, None if resets is None else Millis(round(resets * 1_000)))
+    return Usage(None, (1 - used) * 100, instant_of(info.get("resetsAt")))
 
 
 def _context(said: dict[str, Any], window: int) -> Usage | None:

@@ -145,6 +145,8 @@ def _delay(value: object) -> Millis | None:
 # last one is handed on as it was read.
 
 LONGEST_LIMIT_LINE = 65_536
+_SECONDS_MOST = 1 << 40
+"""Seconds since 1970; a client that names a later moment is not believed."""
 _SEARCHED = 2_000
 """Characters of a message that are searched: what an agent prints must not cost us more than it costs itself."""
 
@@ -228,8 +230,7 @@ def _event(said: dict[str, Any]) -> UsageLimit | None:
             return None
         resets = info.get("resetsAt")
         which = info.get("rateLimitType") or "usage"
-        at = Millis(round(resets * 1_000)) if isinstance(resets, int | float) and not isinstance(resets, bool) else None
-        return UsageLimit(f"rate limit rejected ({str(which)[:40]})", at=at)
+        return UsageLimit(f"rate limit rejected ({str(which)[:40]})", at=instant_of(resets))
     if kind == "result" and said.get("is_error"):
         text = str(said.get("result") or said.get("error") or "")
         limited = said.get("api_error_status") == 429 or _WORDS.search(text)
@@ -242,6 +243,13 @@ def _event(said: dict[str, Any]) -> UsageLimit | None:
         refused = kind == "turn.failed" and _REFUSED.search(text)  # an error before that may be tried again
         return _limit(text) if refused or _WORDS.search(text) or _QUOTA.search(text) else None
     return None
+
+
+def instant_of(seconds: object) -> Millis | None:
+    """The moment that a client names in seconds since 1970; None where that is none."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= _SECONDS_MOST:
+        return None
+    return Millis(round(seconds * 1_000))
 
 
 def _limit(text: str, *, sure: bool = True) -> UsageLimit | None:

@@ -96,6 +96,10 @@ def read(said: object) -> Usage:
     return msgspec.convert(found, Usage)
 
 
+LONGEST_PAUSE = 8 * 86_400_000
+"""Milliseconds: no account is parked for longer on the word of its agent. A weekly limit fits."""
+
+
 def judge(level: UsageLevel, usage: Usage, limits: Thresholds, now: Millis) -> tuple[UsageLevel, tuple[Act, ...]]:
     """What follows from a reading: how the fleet stands then, and what to do, in order."""
     acts: list[Act] = []
@@ -106,7 +110,7 @@ def judge(level: UsageLevel, usage: Usage, limits: Thresholds, now: Millis) -> t
         level = replace(level, low_context=low)
     if usage.session is not None:
         little = usage.session <= limits.session
-        reset = None if usage.resets_at is None else Millis(usage.resets_at + limits.margin)
+        reset = None if usage.resets_at is None else Millis(min(usage.resets_at + limits.margin, now + LONGEST_PAUSE))
         if little and not level.paused and (reset is None or reset > now):
             acts.append("pause")
             until = Millis(now + limits.otherwise) if reset is None else reset

@@ -19,6 +19,7 @@ from allswell.domain.agents import quota
 from allswell.domain.agents.denied import Denied, check_denied, remark
 from allswell.domain.agents.output import progress_in
 from allswell.domain.agents.quota import Quota
+from allswell.domain.duration import show
 from allswell.domain.ids import NO_COMMAND, CommandId, Millis, QuestionId, TaskId, asker_of, is_request, question_id
 from allswell.domain.lease.expiry import end_idle, recover, tick
 from allswell.domain.lease.late import is_news, kept, why_over
@@ -96,6 +97,9 @@ from allswell.domain.task.model import OPEN, SpentTime, State
 from allswell.domain.task.submit import WEBHOOKS, accept_request, check_name, check_text, lanes_of
 from allswell.errors import LeaseLost, Refused, TimeUp
 
+GIVEN_BACK_MAX = 86_400_000
+"""Milliseconds for which nobody gets a task that an agent has given back, at most: neither limits nor people would
+notice that it waits for a year."""
 NOTE_MAX = 16_384
 QUESTION_MAX = 16_384
 _CAUSE = 160
@@ -697,5 +701,13 @@ def _names_of_verdict(command: Verified) -> ReadSet:
 
 
 VERDICT_RULES = (Rule(Verified, verified, _names_of_verdict, reads=_reads),)
+
+
+def check_given_back(delay: int) -> None:
+    """Refuse a pause that an agent may not ask for when it gives its task back; a supervisor may."""
+    if delay > GIVEN_BACK_MAX:
+        text = f"an agent gives a task back for {show(GIVEN_BACK_MAX)} at most, not for {show(delay)}"
+        raise Refused("bad_duration", text, where="delay")
+
 
 RULES = (*HOLDER_RULES, *VERDICT_RULES)

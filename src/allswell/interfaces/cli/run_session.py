@@ -222,7 +222,7 @@ class RunSession:
             if ran.untold is None:
                 await watch.sweep_once()  # what follows for others shall not wait for the next visitor
             if (tree := ran.worktree) is not None and _is_over(ran):
-                ran.worktree = None if await tree.remove_if_unused(tree.errands(order.env)) else tree
+                ran.worktree = None if await tree.remove_if_unused(tree.errands(order.env, agent=order.argv)) else tree
         return ran
 
     async def _submit(
@@ -253,7 +253,7 @@ class RunSession:
 
         place = Path(order.cwd)
         self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees.absolute(), file_name(task))
-        await self._tree.check_out(self._tree.errands(order.env))
+        await self._tree.check_out(self._tree.errands(order.env, agent=order.argv))
         return self._order(self._asked, self._tree.inside(place))
 
     def _say_limits(self) -> None:

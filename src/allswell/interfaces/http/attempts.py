@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -16,7 +15,7 @@ from allswell.domain.agents.output import entries
 from allswell.domain.task.model import Task
 from allswell.engine.lookup import find_task
 from allswell.errors import Refused
-from allswell.interfaces.http.events import PULSE, STREAM
+from allswell.interfaces.http.events import PULSE, STREAM, until_closed
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Nothing, Route
 from allswell.interfaces.http.tasks import Limit
@@ -130,9 +129,20 @@ async def _read(printed: PrintedLog, attempt: int, place: PrintedPlace, last: in
 async def _followed(
     call: RequestContext, printed: PrintedLog, task: Task, attempt: int, place: PrintedPlace
 ) -> AsyncIterator[bytes]:
+    closing = asyncio.ensure_future(until_closed(call))
+    try:
+        async for lines in _growing(printed, task, attempt, place, closing):
+            yield lines
+    finally:
+        closing.cancel()
+
+
+async def _growing(
+    printed: PrintedLog, task: Task, attempt: int, place: PrintedPlace, closing: asyncio.Future[None]
+) -> AsyncIterator[bytes]:
     yield b": here\n\n"
     quiet = 0.0
-    while not call.house.closing.is_set():
+    while not closing.done():
         read = await asyncio.to_thread(printed.read, attempt, place, _MOST)
         place = read.place
         told = _told(task, attempt, read)
@@ -143,9 +153,7 @@ async def _followed(
         if read.over:
             yield b"event: over\ndata: {}\n\n"
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0 if told else _LOOK_SECONDS):
-                await call.house.closing.wait()
+        await asyncio.wait([closing], timeout=0 if told else _LOOK_SECONDS)
         quiet += _LOOK_SECONDS
         if quiet >= PULSE:
             yield b": still here\n\n"

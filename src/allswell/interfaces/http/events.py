@@ -119,7 +119,7 @@ async def _followed(call: RequestContext, cursor: str, fits: Callable[[Entry], b
 
 async def _lines(call: RequestContext, after: Position, fits: Callable[[Entry], bool]) -> AsyncIterator[bytes]:
     yield b": here\n\n"
-    closing = asyncio.ensure_future(_closing(call))
+    closing = asyncio.ensure_future(until_closed(call))
     try:
         while not closing.done():
             entries = call.house.journal.follow(after, call.views, PULSE)
@@ -133,7 +133,7 @@ async def _lines(call: RequestContext, after: Position, fits: Callable[[Entry], 
         closing.cancel()
 
 
-async def _closing(call: RequestContext) -> None:
+async def until_closed(call: RequestContext) -> None:
     """Until the server stops, or the key of the call was revoked or has run out."""
     stopping = asyncio.ensure_future(call.house.closing.wait())
     keyless = asyncio.ensure_future(call.house.gate.until_over(call.key))

@@ -29,7 +29,7 @@ from allswell.domain.agents.output import with_denied
 from allswell.domain.agents.quota import TOLD_EVERY, Merging, Quota, QuotaUse
 from allswell.domain.duration import parse
 from allswell.domain.ids import CommandId, Millis, QuestionId, TaskId, is_request
-from allswell.domain.lease.holder import Orders
+from allswell.domain.lease.holder import Orders, check_given_back
 from allswell.domain.lease.verification import NEEDS_VERIFICATION
 from allswell.domain.mesh.request import DELEGATION
 from allswell.domain.question import Option, Question, check_agents_option
@@ -550,6 +550,7 @@ class ControlHandler:
                 return FailCommand(lease.new_command(), lease.task, lease.token, lease.agent, failure)
             case ReleaseMessage():
                 delay = parse(word.delay, where="delay")
+                check_given_back(delay)
                 return ReleaseCommand(
                     lease.new_command(),
                     lease.task,

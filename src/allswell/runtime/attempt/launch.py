@@ -22,7 +22,7 @@ from typing import IO
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
 from allswell.domain.agents.evidence import BUSY
-from allswell.domain.agents.handover import in_words, on_one_line
+from allswell.domain.agents.handover import in_words
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.status import Survivors
@@ -32,6 +32,7 @@ from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.scopes import VARIABLE as DEADLINE
 from allswell.domain.scopes import write_instant
 from allswell.domain.service.retry import Failure
+from allswell.domain.values import on_one_line, quoted
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agent_socket import SECRET, VARIABLE, outsiders_may_speak
@@ -294,10 +295,11 @@ def _of_last_receipt(lease: Lease, home: StateDir) -> str:
 
 
 def _lines(receipt: Receipt) -> str:
-    lines = [told(receipt)]
-    lines += [f"  {command}" for command in (*receipt.advice.look, *receipt.advice.recover, *receipt.advice.resume)]
-    lines += [f"  {change.how} {change.path}" for change in receipt.changed[:_RECEIPT_LINES]]
-    return "\n".join(map(on_one_line, lines))  # reasons and names of files are an agent's
+    """What a receipt says, and what to type. Its reasons, notes and names of files may be an agent's: quoted."""
+    commands = (*receipt.advice.look, *receipt.advice.recover, *receipt.advice.resume)
+    lines = [quoted(on_one_line(told(receipt))), *(f"  {on_one_line(command)}" for command in commands)]
+    lines += [quoted(on_one_line(f"{change.how} {change.path}")) for change in receipt.changed[:_RECEIPT_LINES]]
+    return "\n".join(lines)
 
 
 # What an agent finds in its environment about its own attempt, and needs to speak for it.

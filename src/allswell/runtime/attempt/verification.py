@@ -1,9 +1,9 @@
 """The verification of an attempt's work: the command that must pass before "done" counts, under watch as the agent was.
 
-It runs where the agent worked, with what the agent had in its environment but for the right to speak, once the agent is
-gone: nobody changes a file under it. Its whole tree is ended at its own limit (`verify_timeout`) or at the attempt's,
-whichever is sooner, when the lease is lost, and when somebody orders a stop. If we are killed, its reaper ends it, and
-nobody has said that the work is done.
+It runs where the agent worked, with what the agent had in its environment but for the right to speak, as the user that
+the agent was (`as_agent`), once the agent is gone: nobody changes a file under it. Its whole tree is ended at its own
+limit (`verify_timeout`) or at the attempt's, whichever is sooner, when the lease is lost, and when somebody orders a
+stop. If we are killed, its reaper ends it, and nobody has said that the work is done.
 
 While it runs the store hears that the attempt lives; a command that hangs has its limit, and need not check in.
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.agents.fleet import as_agent
 from allswell.domain.duration import show
 from allswell.domain.ids import Millis, TaskId
 from allswell.domain.lease.verification import AfterCheck, claims_to_be_done, shown, verify_of
@@ -115,7 +116,7 @@ class Verifying:
 
         `said` is whether its agent has said itself that it is done: the store knows that then, and what it brought.
         """
-        argv, lease = self._order.verify or self._lease.verify, self._lease
+        argv, lease = as_agent(self._order.argv, self._order.verify or self._lease.verify), self._lease
         if not lease.verify or ended.end is not End.DONE or lease.over or lease.lost is not None:
             return ended
         self._heard(f"verifying: {shown(tuple(argv))}")
@@ -243,28 +244,34 @@ async def verify_own(
 
 
 async def verify_for(
-    watch: Watch, row: TaskRow, held: Held, *, folder: str, env: Mapping[str, str], by: str
+    watch: Watch, row: TaskRow, held: Held, *, agent: Sequence[str], folder: str, env: Mapping[str, str], by: str
 ) -> tuple[Verification, AfterCheck]:
-    """Verify, as an operator, what somebody says is done."""
-    came = await verify(verify_of(row.task), folder=folder, env=env, limit=await limit_of(watch, row))
+    """Verify, as an operator, what somebody says is done; `agent` is the command of the agent, where that is known."""
+    came = await verify(as_agent(agent, verify_of(row.task)), folder=folder, env=env, limit=await limit_of(watch, row))
     followed = await held.verified(passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms, by=by)
     return came, followed
 
 
 async def verify_left(
-    watch: Watch, row: TaskRow, held: Held, *, folder: str, env: Mapping[str, str]
+    watch: Watch, row: TaskRow, held: Held, *, agent: Sequence[str], folder: str, env: Mapping[str, str]
 ) -> tuple[Verification, AfterCheck]:
-    """Verify what an agent said was done whose supervisor died, by the supervisor that came after it."""
-    came = await _verify_alive(watch, row, held, folder, env)
+    """Verify what an agent said was done whose supervisor died, by the supervisor that came after it.
+
+    `agent` is the command by which the agent was started.
+    """
+    came = await _verify_alive(watch, row, held, folder, env, agent)
     followed = await held.verified(passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms)
     return came, followed
 
 
-async def _verify_alive(watch: Watch, row: TaskRow, held: Held, folder: str, env: Mapping[str, str]) -> Verification:
+async def _verify_alive(
+    watch: Watch, row: TaskRow, held: Held, folder: str, env: Mapping[str, str], agent: Sequence[str] = ()
+) -> Verification:
     """Verify, and let the store know meanwhile that the attempt is attended to."""
     living = asyncio.ensure_future(_keep_alive_by_hand(held))
     try:
-        return await verify(verify_of(row.task), folder=folder, env=env, limit=await limit_of(watch, row))
+        argv = as_agent(agent, verify_of(row.task))
+        return await verify(argv, folder=folder, env=env, limit=await limit_of(watch, row))
     finally:
         living.cancel()
         await asyncio.gather(living, return_exceptions=True)

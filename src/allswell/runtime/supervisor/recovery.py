@@ -138,7 +138,7 @@ class SupervisorRecovery:
         argv = shown(verify_of(row.task))
         self._plan.tell(f"“{flight.name}” was said to be done; verifying: {argv}")
         env = allowed_environment(spec.env, more=spec.pass_env)
-        came, followed = await verify_left(self._watch, row, held, folder=flight.cwd, env=env)
+        came, followed = await verify_left(self._watch, row, held, agent=flight.argv, folder=flight.cwd, env=env)
         with contextlib.suppress(AllswellError):
             await held.keep(one.receipt.id, one.receipt.status.value, str(one.path or ""))
         status = End.DONE if came.passed else End.UNVERIFIED

@@ -19,7 +19,7 @@ import msgspec
 
 from allswell.domain.agents.fleet import AgentSpec, CompactionSpec, UsageSpec, accounts_of
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, Wall
-from allswell.domain.agents.usage import Act, Thresholds, Usage, UsageLevel, judge, read, tick
+from allswell.domain.agents.usage import LONGEST_PAUSE, Act, Thresholds, Usage, UsageLevel, judge, read, tick
 from allswell.domain.duration import show
 from allswell.domain.ids import NO_COMMAND, AgentId, Millis, service_question_id
 from allswell.domain.lease.claim import fits
@@ -243,8 +243,6 @@ def _decoded(text: bytes) -> object:
 # minute: a limit that ends at 18:19:42 is printed as "6:19 PM". So the account is used again when that minute is over.
 # A client that is started a little too early prints a time that has just passed. That means now, and not tomorrow.
 
-LONGEST = 8 * 86_400_000
-"""Milliseconds: no account is parked for longer on the word of its agent. A weekly limit fits."""
 JUST_PAST = 10 * 60_000
 """A reset that lies no further back than this is one that the client was too early for."""
 SOON = 60_000
@@ -258,11 +256,11 @@ def wait_for(limit: UsageLimit, wall_ms: int, otherwise: int, zone: str = "") ->
     `zone` is the time zone in which the client runs, if it is not that of this process.
     """
     if limit.at is None and limit.after is not None:
-        return min(int(limit.after), LONGEST) or otherwise
+        return min(int(limit.after), LONGEST_PAUSE) or otherwise
     at = reset_at(limit, wall_ms, zone)
     if at is None:
         return otherwise
-    return min(at - wall_ms, LONGEST) if at > wall_ms else SOON
+    return min(at - wall_ms, LONGEST_PAUSE) if at > wall_ms else SOON
 
 
 def reset_at(limit: UsageLimit, wall_ms: int, zone: str = "") -> int | None:
@@ -285,7 +283,7 @@ def _next(wall: Wall, now_ms: int, zone: str) -> int | None:
     except (ZoneInfoNotFoundError, ValueError, OverflowError, OSError):
         return None
     ahead = sorted(moment for moment in candidates if moment > now_ms - JUST_PAST)
-    passed = not ahead or (not wall.year and ahead[0] - now_ms > LONGEST)  # next year's was not meant
+    passed = not ahead or (not wall.year and ahead[0] - now_ms > LONGEST_PAUSE)  # next year's was not meant
     return None if passed else ahead[0]
 
 

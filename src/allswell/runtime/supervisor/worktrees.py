@@ -50,14 +50,14 @@ class TaskTree:
 
     async def check_out(self) -> None:
         """Put the files into it, unless an earlier attempt has; as the agent would."""
-        await self._tree.check_out(self._tree.errands(self._env))
+        await self._tree.check_out(self._tree.errands(self._env, agent=self._argv))
 
     async def bring_home(
         self, outcome: AttemptOutcome, began_at: int, elapsed: int
     ) -> tuple[Receipt | None, Path | None]:
         """After a good end: commit, write down where the work is, and remove what is not needed any more."""
         tree = self._tree
-        errands = tree.errands(self._env, limit=COMMITTING)
+        errands = tree.errands(self._env, agent=self._argv, limit=COMMITTING)
         try:
             left = await tree.commit_rest(errands, message_for(self._lease.task, self._lease.name, self._lease.attempt))
         except AllswellError:  # it stays as it is, and is told of as it is
@@ -120,7 +120,7 @@ async def bring_home_accepted(home: StateDir, task: Task, came: Verification | N
     if kept.receipt.branch is not None or not await asyncio.to_thread((path / ".git").exists):
         return None  # it was brought home, with what could not be committed left where it is
     tree = Worktree(_top(path), path, f"allswell/{task.id}")
-    errands = tree.errands(allowed_environment({}), limit=COMMITTING)
+    errands = tree.errands(allowed_environment({}), agent=kept.receipt.argv, limit=COMMITTING)
     receipt = kept.receipt
     try:
         left = await tree.commit_rest(errands, message_for(task.id, task.name, receipt.attempt))

@@ -16,10 +16,11 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from allswell.domain.agents.fleet import as_agent
 from allswell.domain.receipts.receipt import Branch, Change
 from allswell.domain.receipts.snapshot import OBJECT, SnapshotLimits, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
@@ -56,15 +57,18 @@ class SandboxedCommands:
     cwd: str
     env: Mapping[str, str]
     limit: int
+    agent: tuple[str, ...] = ()
+    """The command of the agent for which they run: they are run as its user."""
 
     async def run(self, *argv: str) -> bytes:
         """What a command prints; `Unavailable` with its last lines if it does not end well, or in time."""
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            words = as_agent(self.agent, argv)
             command = WardenCommand(
-                argv=argv,
-                path=find_program(argv[0], self.cwd, self.env),
+                argv=words,
+                path=find_program(words[0], self.cwd, self.env),
                 cwd=self.cwd,
                 env={**self.env, "PWD": self.cwd, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
                 stdout=out.fileno(),
@@ -72,7 +76,7 @@ class SandboxedCommands:
                 cap=_OUTPUT,
                 grace_ms=_GRACE,
             )
-            result = await self._ended(command)
+            result = await self._ended(command, argv)
             if not result.ok:
                 said = os.pread(err.fileno(), 4_000, 0).decode("utf-8", "backslashreplace").strip().splitlines()
                 why = "; ".join(said[-_LINES:]) or f"{result.ending.value}, exit code {result.exit_code}"
@@ -81,16 +85,14 @@ class SandboxedCommands:
                 raise Unavailable(f"{argv[0]} {_verb(argv)} printed more than {_OUTPUT >> 20} MB")
             return os.pread(out.fileno(), _OUTPUT, 0)
 
-    async def _ended(self, command: WardenCommand) -> Result:
+    async def _ended(self, command: WardenCommand, argv: tuple[str, ...]) -> Result:
         with begin(command) as handle:
             try:
                 async with asyncio.timeout(self.limit / 1_000):
                     return await handle.ended()
             except TimeoutError:
                 await handle.end(_GRACE, beyond=_BEYOND)
-                told = (
-                    f"{command.argv[0]} {_verb(command.argv)} was not over after {self.limit // 1_000} s and was ended"
-                )
+                told = f"{argv[0]} {_verb(argv)} was not over after {self.limit // 1_000} s and was ended"
                 raise Unavailable(told) from None
 
 
@@ -170,9 +172,9 @@ class Worktree:
         place = self.path / folder.resolve().relative_to(self.top)
         return place if place.is_dir() else self.path
 
-    def errands(self, env: Mapping[str, str], *, limit: int = 300_000) -> SandboxedCommands:
-        """What runs commands in it, with the variables of an agent, each for so many milliseconds at most."""
-        return SandboxedCommands(str(self.path), env, limit)
+    def errands(self, env: Mapping[str, str], *, agent: Sequence[str] = (), limit: int = 300_000) -> SandboxedCommands:
+        """What runs commands in it, with the variables and as the user of an agent, each for so many ms at most."""
+        return SandboxedCommands(str(self.path), env, limit, tuple(agent))
 
     def own_git_dir(self) -> Path:
         """Its folder in the repository; `Unavailable` if the two do not say the same of each other."""

@@ -66,9 +66,11 @@ def verify(
 
         task = await find_task(watch.views, what)
         row, held = await claim_to_verify(watch, task)
-        place = _folder(context, folder, held)
+        place, agent = _folder(context, folder, held)
         context.hint(f"verifying: {plain(shown(verify_of(row.task)))}, in {plain(place)}")
-        came, followed = await verify_for(watch, row, held, folder=place, env=environment(), by=deciding(by))
+        came, followed = await verify_for(
+            watch, row, held, agent=agent, folder=place, env=environment(), by=deciding(by)
+        )
         # While somebody holds it, its supervisor may still be at work in its worktree.
         home = "" if row.lease is not None or not came.passed else await brought_home(context, watch, task, came)
         return row, place, came, followed, home
@@ -100,7 +102,8 @@ async def brought_home(context: CliContext, watch: Watch, task: TaskId, came: Ve
     return f"; its work is {f'on the branch {branch.name}' if branch.name else f'in {branch.worktree}'}{plain(merge)}"
 
 
-def _folder(context: CliContext, given: str | None, held: Held) -> str:
+def _folder(context: CliContext, given: str | None, held: Held) -> tuple[str, tuple[str, ...]]:
+    """Where to verify, and the command of the agent that worked there, as far as that is known."""
     from allswell.domain.receipts.receipt import receipt_id
     from allswell.runtime.receipts import StateDir
 
@@ -108,10 +111,11 @@ def _folder(context: CliContext, given: str | None, held: Held) -> str:
         place = Path(given).expanduser()
         if not place.is_dir():
             raise Refused("no_directory", f"there is no folder {given}", where="--folder")
-        return str(place.resolve())
+        return str(place.resolve()), ()
     kept = StateDir(context.home).receipts.find(receipt_id(held.task, held.token))
-    known = "" if kept is None else kept.receipt.cwd
-    return known if known and Path(known).is_dir() else str(Path.cwd())
+    if kept is None or not kept.receipt.cwd or not Path(kept.receipt.cwd).is_dir():
+        return str(Path.cwd()), ()
+    return kept.receipt.cwd, kept.receipt.argv
 
 
 def environment() -> dict[str, str]:
