@@ -23,7 +23,6 @@ from allswell.settings.sources import USER, SettingsFile, SettingsProblem, Sourc
 # agent stand in `domain.agents.fleet`; here it is about names, kinds of values, and places.
 
 TABLES = ("agents", "usage", "compaction")
-Wrong = Callable[[str, Source], None]
 
 
 class UnfitTable(Exception):
