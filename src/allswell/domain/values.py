@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -242,3 +242,22 @@ def nearest(name: str, known: Iterable[str], *, ratio: float = 0.6) -> str | Non
     """The known name that is most like this one; None if none is like it enough."""
     found = alike(name, known, most=1, ratio=ratio)
     return found[0] if found else None
+
+
+# Rules that figures must keep, such as limits and counts that people set.
+
+
+class Requirement(NamedTuple):
+    """A rule about figures, and whether they keep it."""
+
+    holds: bool
+    says: str
+    """What they must keep, in words."""
+    figures: tuple[str, ...]
+    """The names of the figures."""
+
+
+def require(holds: bool, says: str, *figures: tuple[str, object]) -> Requirement:  # noqa: FBT001 - the rule itself
+    """A rule about these figures, each a name and its value; `{}` in the sentence stands for them, in their order."""
+    shown = [f"{name} ({value})" for name, value in figures]
+    return Requirement(holds, says.format(*shown), tuple(name for name, _ in figures))
