@@ -51,7 +51,7 @@ from allswell.runtime.workspace.folder_snapshot import (
     read_particulars,
     take_folder,
 )
-from allswell.runtime.workspace.git import Git, GitFailed, find_top, scratch_folder
+from allswell.runtime.workspace.git import Git, GitFailed, find_top, git_of, scratch_folder
 from allswell.runtime.workspace.survey import Survey, in_use, open_file, open_here, survey
 from allswell.timing.clock import Clock, SystemClock
 
@@ -239,7 +239,7 @@ def write_commit(
     ref = ref_name(header.task, header.attempt)
     header = msgspec.structs.replace(header, base=found.head)
     text = msgspec.json.encode(about, order="sorted")
-    before = _commit_at(git, ref)
+    before = git.commit_at(ref)
     while True:
         if before is not None:
             earlier = read_header(git, before)
@@ -250,15 +250,11 @@ def write_commit(
             # Only over what was seen: of two snapshots of one attempt at once, the second stands on the first.
             git.run("update-ref", ref, commit, before or "0" * len(commit))
         except GitFailed:
-            if (now := _commit_at(git, ref)) == before:
+            if (now := git.commit_at(ref)) == before:
                 raise
             before = now
         else:
             return commit_to_snapshot(git, ref, commit, made, about)
-
-
-def _commit_at(git: Git, ref: str) -> str | None:
-    return git.run("rev-parse", "-q", "--verify", ref + "^{commit}", good=(0, 1, 128)).decode().strip() or None
 
 
 def _write_commit(
@@ -353,8 +349,7 @@ def _into_git(top: Path, order: SnapshotOrder, found: Survey) -> Snapshot:
     limits, late = order.limits, order.late
     opened = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with scratch_folder() as scratch:
-            git = Git(os.fsencode(top), timeout=limits.git_timeout, scratch=scratch)
+        with git_of(top, limits.git_timeout) as git:
             survey(git, opened, found, late)
             if order.progress.failed:
                 raise GitFailed(order.progress.failed)
@@ -400,8 +395,7 @@ def list_snapshots(folder: str | os.PathLike[str], *, home: str | os.PathLike[st
 
 def _in_git(top: Path) -> list[Snapshot]:
     found = []
-    with scratch_folder() as scratch:
-        git = Git(os.fsencode(top), timeout=LIMITS.git_timeout, scratch=scratch)
+    with git_of(top, LIMITS.git_timeout) as git:
         for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", REFS + "/").decode().splitlines():
             commit, ref = line.split(" ")
             header = read_header(git, commit)
