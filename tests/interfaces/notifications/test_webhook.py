@@ -17,19 +17,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from allswell.app import make_watch
 from allswell.domain.ids import Millis, TaskId
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter, DeliveryRetries
-from allswell.domain.rules.event import Entry, Event, Position
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter
+from allswell.domain.notify.spec import SinkSpec
+from allswell.domain.rules.event import KINDS, Entry, Event, Position
 from allswell.errors import Refused
 from allswell.interfaces.notifications import posting
 from allswell.interfaces.notifications.follower import Follower
 from allswell.interfaces.notifications.sink import NotDelivered
-from allswell.interfaces.notifications.webhook import WebhookSink
+from allswell.interfaces.notifications.webhook import WebhookSink, signer
 from allswell.store.memory import MemoryStore
 from allswell.timing.clock import SystemClock
 from tests.support.fakes import Hang, Lose, Status, WebhookReceiver, Well
 
 OLD, NEW = ("whsec_" + base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
-QUICK = DeliveryRetries(retries=3, apart=50, slowest=200)
 wall = SystemClock().wall
 ENTRY = Entry(Position(1, 2), Millis(1_700_000_000_123), Event("task_failed", TaskId("t_1"), data={"reason": "“ö”"}))
 
@@ -41,15 +41,19 @@ def receiver() -> Iterator[WebhookReceiver]:
 
 
 def sink_for(url: str, *secrets: str, private: bool = True, body_most: int = 10_000, limit: float = 5) -> WebhookSink:
-    return WebhookSink(
-        *("web", url, secrets or (OLD,), lambda kind: kind != "task_ready"),
+    environ = {f"SECRET_{number}": secret for number, secret in enumerate(secrets or (OLD,))}
+    spec = SinkSpec(
+        name="web",
+        hears=tuple(kind for kind in KINDS if kind != "task_ready"),
         begins="start",
-        patience=QUICK,
-        private=private,
-        body_most=body_most,
-        limit=limit,
-        wall=wall,
+        timeout=int(limit * 1_000),
+        apart=50,
+        url=url,
+        secret_env=tuple(environ),
+        allow_private=private,
+        max_body=body_most,
     )
+    return WebhookSink(spec, environ, wall)
 
 
 def send(sink: WebhookSink, id_: str = "msg_1", body: str | None = None) -> None:
@@ -257,8 +261,13 @@ def test_a_url_that_cannot_be_right_is_refused_at_once(url: str, says: str) -> N
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "hunter2", "whsec_" + "A" * 200])
 def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
-    with pytest.raises(Refused, match="openssl rand -base64 32") as caught:
+    with pytest.raises(
+        Refused, match="openssl rand -base64 32" if secret else "the variable SECRET_0 is not set"
+    ) as caught:
         sink_for("https://hooks.example/", secret)
+    assert "hunter2" not in caught.value.message
+    with pytest.raises(Refused, match="openssl rand -base64 32") as caught:
+        signer(secret, where="hooks.x")
     assert "hunter2" not in caught.value.message
 
 

@@ -19,22 +19,22 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from allswell.domain.ids import Millis
 from allswell.domain.mesh.routing import LEAVE, LEAVE_URL, wrong_with_url
-from allswell.domain.notify.delivery import Delivery, DeliveryFailure, DeliveryRetries
-from allswell.domain.notify.spec import TABLE, WebhookSecrets, secrets_for
-from allswell.domain.rules.event import Entry, Event
+from allswell.domain.notify.delivery import Delivery, DeliveryFailure
+from allswell.domain.notify.spec import EVERYTHING, TABLE, SinkSpec, WebhookSecrets, hearing, secrets_for
+from allswell.domain.rules.event import Entry
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.interfaces.notifications.sink import NotDelivered, SinkMessage, variable
+from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.store.views import Views
 from allswell.timing.nursery import Nursery
 from allswell.views.delivery import EventShape
@@ -116,42 +116,24 @@ class WebhookBody(msgspec.Struct, frozen=True):
     data: EventShape
 
 
-class WebhookSink:
+class WebhookSink(SinkDefaults):
     """Posts to one URL."""
 
-    together = 1
-    targets: Sequence[str] = ("",)
-    memory = ""
-
-    def __init__(  # noqa: PLR0913 - each has a name
-        self,
-        name: str,
-        url: str,
-        secrets: Sequence[str],
-        hears: Callable[[str], bool],
-        *,
-        begins: Literal["now", "start"] = "now",
-        patience: DeliveryRetries | None = None,
-        limit: float = 30.0,
-        private: bool = False,
-        body_most: int = 262_144,
-        wall: Callable[[], int],
-    ) -> None:
-        self.name = name
-        self.begins = begins
-        self.limit = limit
-        self.patience = patience or DeliveryRetries()
-        self._url = checked_url(url, private=private, where=f"sinks.{name}.url")
-        self._signers = [signer(secret, where=f"sinks.{name}.secret_env") for secret in secrets]
-        self._hears = hears
-        self._private = private
-        self._body_most = body_most
+    def __init__(self, spec: SinkSpec, environ: Mapping[str, str], wall: Callable[[], int]) -> None:
+        super().__init__(spec)
+        where = f"sinks.{spec.name}"
+        self._url = checked_url(spec.url, private=spec.allow_private, where=f"{where}.url")
+        secrets = [variable(name, environ, f"{where}.secret_env") for name in spec.secret_env]
+        self._signers = [signer(secret, where=f"{where}.secret_env") for secret in secrets]
+        self._hears = hearing(spec, (EVERYTHING,))
+        self._private = spec.allow_private
+        self._body_most = spec.max_body
         self._wall = wall
 
     async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
         """An event as it is posted."""
         del views
-        if not self._hears(entry.event.kind):
+        if entry.event.kind not in self._hears:
             return ()
         body = WebhookBody(entry.event.kind, moment(entry.at), EventShape.of(entry))
         return [SinkMessage(_encode(body).decode())]
@@ -171,16 +153,6 @@ class WebhookSink:
         if not 200 <= answer.status < 300:
             raise NotDelivered(failure_of(answer, self._wall(), NEVER))
 
-    def free_at(self, target: str, now: int) -> int:
-        """It may be told something at any time."""
-        del target
-        return now
-
-    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
-        """Nothing is told of what went well."""
-        del batch
-        return ()
-
     async def check(self) -> str:
         """Whether the host is known, and may be reached."""
         from allswell.interfaces.notifications.posting import checked_addresses
@@ -192,9 +164,6 @@ class WebhookSink:
             where = f"sinks.{self.name}.url"
             raise Refused("unreachable", f"{where} cannot be told: {error.failure.reason}", where=where) from None
         return f"{url.hostname} is at {', '.join(addresses)}; what is sent has {len(self._signers)} signature(s)"
-
-    async def close(self) -> None:
-        """Nothing stays open between two messages."""
 
 
 # Delivering requests to an address: a 2xx is the answer, its body the result (M1, M9).
