@@ -343,7 +343,6 @@ def make_sink(
     spec: SinkSpec,
     environ: Mapping[str, str] | None = None,
     *,
-    wall: Callable[[], int] | None = None,
     local: Callable[[int], datetime] = local_time,
 ) -> Sink:
     """The sink that is written down so; `Refused` if it cannot be made."""
@@ -356,7 +355,7 @@ def make_sink(
         from allswell.interfaces.notifications.alerts import ChatSink
 
         return ChatSink(spec)
-    wall = wall or SystemClock().wall
+    wall = SystemClock().wall
     if spec.kind == "notion":
         from allswell.interfaces.notifications.notion import NotionSink
 
