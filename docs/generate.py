@@ -31,7 +31,6 @@ from allswell.interfaces.cli.registry import GROUPS, CliCommand
 from allswell.interfaces.cli.schema import ANSWERS, name_of, schema_of
 from allswell.settings import SETTINGS
 from allswell.settings.schema import ROLES
-from allswell.settings.values import show
 from allswell.views import fields as error_shape
 from allswell.views.fields import name_outside
 
@@ -245,7 +244,7 @@ def all_settings() -> str:
         lines += [f"## {title}", "", "| setting | default | environment | what it is for |", "|---|---|---|---|"]
         for setting in SETTINGS.values():
             if setting.name.rpartition(".")[0] == table:
-                default = ".allswell/ nearby" if setting.name == "store" else f"`{show(setting, setting.default)}`"
+                default = ".allswell/ nearby" if setting.name == "store" else f"`{setting.show(setting.default)}`"
                 name = f"`{setting.name}`" + (" (r)" if setting.per_role else "")
                 lines.append(f"| {name} | {default} | `{setting.env()}` | {setting.description} |")
         lines.append("")
@@ -257,7 +256,7 @@ def all_settings() -> str:
     for role, own in ROLES.items():
         for name, value in own.items():
             env = SETTINGS[name].env(role)
-            lines.append(f"| `roles.{role}.{name}` | `{show(SETTINGS[name], value)}` | `{env}` |")
+            lines.append(f"| `roles.{role}.{name}` | `{SETTINGS[name].show(value)}` | `{env}` |")
     return "\n".join(lines) + "\n"
 
 

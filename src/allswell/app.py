@@ -13,7 +13,6 @@ import contextlib
 import os
 import random
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
     from allswell.engine.sync import SyncWatch
     from allswell.remote.backend import RemoteServer
     from allswell.settings import Settings
-
-
-def default_url(start: Path | None = None) -> str:
-    """What the settings say, or the nearest `.allswell/` upward from here, as git finds its folder; else one here."""
-    return load(start).store
 
 
 def store_for(url: str) -> Store:

@@ -8,15 +8,14 @@ import pytest
 from allswell.build.agents import AuditAgent, AuditTask, BuildAgent, BuildJob
 from allswell.domain.build.builder import BeginWork, BuilderState, CeaseWork, ClaimNow, builder_gives_up, builder_hears
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.line import read_line
+from allswell.domain.build.line import read
 from tests.build.scene import COORDINATOR, BuildScene, play_build
 
 
 def heard(state: BuilderState, *lines: str) -> tuple[BuilderState, list[object]]:
     acts: list[object] = []
     for text in lines:
-        line = read_line(text)
-        assert line is not None
+        (line,) = read(text)
         state, more = builder_hears(state, line)  # type: ignore[arg-type]
         acts += more
     return state, acts

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from allswell.build.agents import worktree_of
 from allswell.build.merge import GitMerge
 from tests.runtime.attempt.stage import git
 
@@ -79,8 +80,9 @@ def test_a_merge_that_was_killed_half_way_is_not_seen_and_is_made_again(project:
     with pytest.raises(subprocess.CalledProcessError):
         git("merge", "-q", "build/db", cwd=tree)  # it stands in the middle of a conflict
     assert git("status", "--porcelain", cwd=project) == ""
+    (project / ".git" / "worktrees" / tree.name / "index.lock").touch()
     why, web = merge(project, "db", "web")
-    assert "build/db does not merge; bring it up to date" in why
+    assert "build/db does not merge; bring it up to date and hand it in again: conflicts in same" in why
     assert web == ""
     assert (project / "web").read_text() == "made"
     assert (project / "same").read_text() == "from api\n"
@@ -114,3 +116,41 @@ def test_a_human_who_works_on_another_branch_is_left_there(project: Path) -> Non
     assert asyncio.run(main()) == ""
     assert not (project / "db").exists()
     assert git("show", "main:db", cwd=project) == "made"
+
+
+@pytest.fixture
+def spied(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose hooks, filter and signer note that they ran, with which variables; an agent can do that."""
+    spy = tmp_path / "spy"
+    spy.write_text(f'#!/bin/sh\necho "${{1:-$0}} ${{BUILD_KEY:-}}" >> {tmp_path}/ran\n[ "$1" != filter ] || cat\n')
+    spy.chmod(0o755)
+    branch(project, "db", db="made")
+    branch(project, "api", api="made")
+    (project / ".git" / "hooks").mkdir(exist_ok=True)
+    for hook in ("post-checkout", "post-merge", "pre-merge-commit", "reference-transaction", "commit-msg"):
+        (project / ".git" / "hooks" / hook).symlink_to(spy)
+    for key, value in {"filter.x.smudge": f"{spy} filter", "gpg.program": f"{spy}", "commit.gpgSign": "true"}.items():
+        git("config", key, value, cwd=project)
+    (project / ".git" / "info" / "attributes").write_text("* filter=x\n")
+    monkeypatch.setenv("BUILD_KEY", "hunter2")
+    return tmp_path / "ran"
+
+
+def test_no_hook_runs_in_a_merge_and_a_filter_is_told_nothing_of_ours(project: Path, spied: Path) -> None:
+    assert merge(project, "db", "api") == ["", ""]
+    assert (project / "db").read_text() == "made"
+    assert set(spied.read_text().split("\n")) == {"filter ", ""}, "a filter alone, without the variables of ours"
+
+
+def test_no_hook_runs_when_a_worktree_is_made_for_a_builder(
+    project: Path, spied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    place = asyncio.run(worktree_of(tmp_path / "trees", "db"))
+    assert (place / "db").read_text() == "made"
+    fresh = asyncio.run(worktree_of(tmp_path / "trees", "web"))
+    assert git("symbolic-ref", "HEAD", cwd=fresh).strip() == "refs/heads/build/web"
+    (fresh / "notes").write_text("work\n")
+    assert asyncio.run(worktree_of(tmp_path / "trees", "web")) == fresh
+    assert (fresh / "notes").read_text() == "work\n", "what is there is kept as it is"
+    assert set(spied.read_text().split("\n")) == {"filter ", ""}

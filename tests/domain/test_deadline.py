@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.scopes import HardLimits, ScopeKind, ScopeLimits, Timeouts, broken_rules, end_of_grace, own_limit
+from allswell.domain.scopes import HardLimits, ScopeKind, ScopeLimits, Timeouts, end_of_grace, limit_rules, own_limit
 from allswell.errors import Refused
 from tests.properties.budget import DETERMINISTIC
 
@@ -54,12 +54,18 @@ def test_a_limit_that_cannot_be_is_refused_by_name(field: str, wrong: float | st
 
 
 def test_limits_are_checked_against_each_other() -> None:
-    assert broken_rules(ScopeLimits()) == ()
-    assert broken_rules(ScopeLimits(Timeouts(tool=20), HardLimits(tool=10), grace=-1)) == (
-        "scope_grace (-1 ms) must not be negative",
-        "timeouts.tool (20 ms) must be at most hard_limits.tool (10 ms)",
-    )
-    assert broken_rules(ScopeLimits(Timeouts(flow=0))) == ("timeouts.flow (0 ms) must be positive",)
+    def broken(limits: ScopeLimits) -> list[tuple[str, tuple[str, ...]]]:
+        return [(rule.says, rule.figures) for rule in limit_rules(limits) if not rule.holds]
+
+    assert broken(ScopeLimits()) == []
+    assert broken(ScopeLimits(Timeouts(tool=20), HardLimits(tool=10), grace=-1)) == [
+        ("scope_grace (-1 ms) must not be negative", ("scope_grace",)),
+        (
+            "timeouts.tool (20 ms) must be at most hard_limits.tool (10 ms)",
+            ("timeouts.tool", "hard_limits.tool"),
+        ),
+    ]
+    assert broken(ScopeLimits(Timeouts(flow=0))) == [("timeouts.flow (0 ms) must be positive", ("timeouts.flow",))]
 
 
 def test_the_grace_lies_inside_the_budget_of_the_scope_around() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.app import default_url, store_for
+from allswell.app import store_for
+from allswell.settings import load
 
 
 def test_the_whole_life_of_a_task() -> None:
@@ -83,8 +84,8 @@ def test_the_default_store_is_found_upward_as_git_finds_its_folder(
     monkeypatch.delenv("ALLSWELL_STORE", raising=False)
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    assert default_url(below) == f"sqlite:///{below}/.allswell/allswell.db"
+    assert load(below).store == f"sqlite:///{below}/.allswell/allswell.db"
     (tmp_path / ".allswell").mkdir()
-    assert default_url(below) == f"sqlite:///{tmp_path}/.allswell/allswell.db"
+    assert load(below).store == f"sqlite:///{tmp_path}/.allswell/allswell.db"
     monkeypatch.setenv("ALLSWELL_STORE", "memory:")
-    assert default_url(below) == "memory:"
+    assert load(below).store == "memory:"

@@ -31,7 +31,6 @@ from allswell.interfaces.http.api import ROUTES
 from allswell.interfaces.mcp.tools import TOOLS
 from allswell.remote.wire import CALLS
 from allswell.runtime import agent_socket
-from allswell.runtime.agent_socket import let_outsiders_speak
 from allswell.runtime.attempt import AttemptRunner
 from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Stage, play
@@ -197,7 +196,7 @@ def test_over_mcp_every_tool_is_held_to_bounds(tmp_path: Path) -> None:
     play(scene)
 
 
-def test_the_socket_of_an_attempt_is_held_to_bounds(tmp_path: Path) -> None:
+def test_the_socket_of_an_attempt_is_held_to_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         "echo $ALLSWELL_SECRET > secret; echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket;"
         " while [ ! -e go ]; do sleep 0.02; done"
@@ -228,11 +227,8 @@ def test_the_socket_of_an_attempt_is_held_to_bounds(tmp_path: Path) -> None:
             (here.folder / "go").touch()
             await running
 
-    let_outsiders_speak(True)
-    try:
-        asyncio.run(main())
-    finally:
-        let_outsiders_speak(None)
+    monkeypatch.setattr(agent_socket, "_outsiders", True)
+    asyncio.run(main())
 
 
 def test_every_field_has_a_bound() -> None:

@@ -11,9 +11,8 @@ from allswell.domain.task.policy import Policy
 from allswell.engine.timings import Timings, Tolerance
 from allswell.errors import Refused
 from allswell.settings import SETTINGS, load
-from allswell.settings.load import FLEET, HOOKS, SECRETS, SINKS
-from allswell.settings.schema import NOT_SETTINGS, PER_ROLE, ROLES, schema
-from allswell.settings.values import UnfitValue, read, show
+from allswell.settings.schema import NAMED_TABLES, NOT_SETTINGS, PER_ROLE, ROLES, schema
+from allswell.settings.values import UnfitValue
 
 SEEDS = (
     "agent_timeout",
@@ -85,7 +84,7 @@ def test_what_is_shown_can_be_written_down_again(name: str) -> None:
     setting = SETTINGS[name]
     for value in (setting.default, 123_456_789 if setting.kind == "duration" else setting.default):
         if name != "store":
-            assert read(setting, show(setting, value)) == value
+            assert setting.read(setting.show(value)) == value
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "store"])
@@ -106,7 +105,7 @@ def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str,
     )
     from_file = load(tmp_path, environ={}).explain_one(name)
     assert from_file.source == "allswell.toml"
-    assert from_file.value == read(setting, given) != setting.default
+    assert from_file.value == setting.read(given) != setting.default
     from_environment = load(tmp_path.parent, environ={setting.env(): given}).explain_one(name)
     assert (from_environment.value, from_environment.source) == (from_file.value, "environment")
 
@@ -115,7 +114,7 @@ def test_the_schema_knows_every_setting_and_no_other() -> None:
     made = schema()
     names = set()
     for key, shape in made["properties"].items():
-        if key not in ("roles", HOOKS, SINKS, SECRETS, *FLEET):
+        if key not in ("roles", *NAMED_TABLES):
             names |= {f"{key}.{inner}" for inner in shape["properties"]} if shape.get("type") == "object" else {key}
     assert names == set(SETTINGS)
     assert made["additionalProperties"] is False
@@ -127,8 +126,8 @@ def test_the_schema_knows_every_setting_and_no_other() -> None:
 @pytest.mark.parametrize("raw, seconds", [(30, 30), (0.5, 0.5), ("30", 30), ("1.5", 1.5), ("30s", 30), ("400ms", 0.4)])
 def test_of_some_settings_a_bare_number_is_seconds(raw: object, seconds: float) -> None:
     setting = SETTINGS["worker.pool_timeout"]
-    assert read(setting, raw) == seconds
-    assert read(setting, show(setting, seconds)) == seconds
+    assert setting.read(raw) == seconds
+    assert setting.read(setting.show(seconds)) == seconds
 
 
 @pytest.mark.parametrize(
@@ -136,4 +135,4 @@ def test_of_some_settings_a_bare_number_is_seconds(raw: object, seconds: float) 
 )
 def test_what_is_no_number_of_seconds_is_told_by_name(raw: object) -> None:
     with pytest.raises(UnfitValue, match=r"worker\.pool_timeout"):
-        read(SETTINGS["worker.pool_timeout"], raw)
+        SETTINGS["worker.pool_timeout"].read(raw)

@@ -97,7 +97,7 @@ def test_a_relative_folder_counts_from_the_file(tmp_path: Path) -> None:
         ("[agent.a]\nremote = true", "there is no setting 'agent'; did you mean agents?", 1),
         ('[usage]\ncommand = ["x"]\nfunction = "a:b"', "usage has a command and a function; which of them?", 3),
         ('[usage]\nevry = "1m"', "usage has no 'evry'; did you mean 'every'?", 2),
-        ('pause_on_question = "never"', 'must be "task" or "run" or "all"', 1),
+        ('pause_on_question = "never"', 'must be "task", "run" or "all"', 1),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, says: str, at: int) -> None:

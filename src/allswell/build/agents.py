@@ -53,6 +53,8 @@ from allswell.domain.build.line import (
     write,
 )
 from allswell.domain.build.state import BUILD_OVER
+from allswell.runtime.process.command import allowed_environment
+from allswell.runtime.workspace.worktree import make_own_worktree
 from allswell.timing.nursery import Nursery
 
 _log = logging.getLogger("allswell.build")
@@ -396,18 +398,8 @@ class CommandAuditor:
 async def worktree_of(folder: Path, component: str) -> Path:
     """The component's own git worktree, on the branch `build/COMPONENT`; one that is there is kept as it is."""
     place = (folder / component).resolve()
-    if place.is_dir():
+    if place.is_dir() and not (place / ".git").is_file():
         return place
-    branch = f"build/{component}"
-    new = await _git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}") != 0
-    words: Sequence[str] = ("-b", branch, str(place)) if new else (str(place), branch)
-    if await _git("worktree", "add", "--quiet", *words) != 0:
-        raise RuntimeError(f"git made no worktree for {component} at {place}")
+    tree = await asyncio.to_thread(make_own_worktree, Path.cwd(), place, f"build/{component}")
+    await tree.check_out(tree.errands(allowed_environment()))
     return place
-
-
-async def _git(*words: str) -> int:
-    process = await asyncio.create_subprocess_exec(
-        "git", *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
-    )
-    return await process.wait()

@@ -7,29 +7,38 @@ soon as nothing is in the way. A branch that does not merge is its builder's: it
 
 A merge that was killed half-way has changed only our worktree, which the next one clears. Merging twice is merging
 once, so a coordinator that was killed in between does it again.
+
+Git is called in the two ways of ADR 36: refs are read and moved by git that runs nothing of the repository's; what
+writes files, and so needs its filters, runs as a command in an attempt does, without our variables and without hooks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from allswell.domain.build.hearing import HeardMessage, Hearing
 from allswell.domain.ids import Millis
-from allswell.errors import AllswellError, Refused
+from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.runtime.process.command import allowed_environment
+from allswell.runtime.workspace.git import Git, find_top, git_dir_of, git_of, head_of, head_text
+from allswell.runtime.workspace.worktree import QUIET, SandboxedCommands, Worktree
 
 _log = logging.getLogger("allswell.build")
 Merge = Callable[[str], Awaitable[str]]
 """Merges a component; why it could not be merged, or nothing."""
-_LIMIT = 120.0
-"""Seconds that git may take."""
+_LIMIT = 120_000
+"""Milliseconds that a call of git may take."""
 _SAID = 1_000
 _BRANCHES = "build/"
-_CAREFULLY = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "merge.autoStash=false")
+_HEADS = b"ref: refs/heads/"
+_IDENTITY = ("GIT_AUTHOR_*", "GIT_COMMITTER_*")
+T = TypeVar("T")
 
 
 class GitMerge:
@@ -37,26 +46,28 @@ class GitMerge:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._top = folder
         self._branch = ""
-        self._tree = folder
+        self._tree = Worktree(folder, folder, "")
+        self._errands = SandboxedCommands(str(folder), allowed_environment(more=_IDENTITY), _LIMIT)
 
     async def checked(self) -> GitMerge:
         """This, if there is something to merge into."""
-        code, self._branch = await self._git("symbolic-ref", "--quiet", "--short", "HEAD")
-        if code != 0:
+        top = find_top(self._folder.resolve())
+        self._top = top or self._folder
+        self._branch = "" if top is None else self._checked_out()
+        if not self._branch:
             text = f"--merge merges into the branch that is checked out, and {self._folder} has none"
             raise Refused("no_branch", text, where="--merge")
-        code, _ = await self._git("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        if code != 0:
+        if not await self._commit("HEAD"):
             text = f"--merge merges into {self._branch}, which has no commit yet; make the first one"
             raise Refused("no_branch", text, where="--merge")
-        code, _ = await self._git("var", "GIT_COMMITTER_IDENT")
-        if code != 0:
+        try:
+            await self._in_folder("var", "GIT_COMMITTER_IDENT")
+        except Unavailable:
             text = "git does not know who merges; run: git config user.name NAME, and git config user.email ADDRESS"
-            raise Refused("no_identity", text, where="--merge")
-        _, place = await self._git("rev-parse", "--git-path", "allswell-merge")
-        named = self._folder / place
-        self._tree = named.parent.resolve() / named.name
+            raise Refused("no_identity", text, where="--merge") from None
+        self._tree = Worktree(self._top, self._git_dir.resolve() / "allswell-merge", "")
         await self._take_back_ours()
         await self._bring_in()
         return self
@@ -66,22 +77,32 @@ class GitMerge:
         branch = f"{_BRANCHES}{component}"
         if not await self._commit(f"refs/heads/{branch}"):
             return f"it passed, and there is no branch {branch} to merge"
-        why = await self._clear_tree(await self._base())
-        if why:
-            return f"it passed, and could not be merged: {why}"
-        said = f"Merge branch '{branch}'"
-        code, told = await self._in_tree("merge", "--no-ff", "--no-edit", "--quiet", "-m", said, branch)
-        if code != 0:
-            await self._in_tree("merge", "--abort")
-            return f"it passed, and {branch} does not merge; bring it up to date and hand it in again: {told}"
-        _, merged = await self._in_tree("rev-parse", "HEAD")
-        await self._git("update-ref", self._kept, merged)
+        try:
+            await self._clear_tree(await self._base())
+        except Unavailable as error:
+            return f"it passed, and could not be merged: {error.message}"
+        try:
+            await self._in_tree("merge", "--no-ff", "--no-edit", "--quiet", "-m", f"Merge branch '{branch}'", branch)
+        except Unavailable as error:
+            conflicts = (await self._in_tree("diff", "--name-only", "--diff-filter=U")).decode("utf-8", "replace")
+            reason = f"conflicts in {', '.join(conflicts.splitlines())}" if conflicts else error.message
+            return f"it passed, and {branch} does not merge; bring it up to date and hand it in again: {reason}"[:_SAID]
+        await self._git(lambda git: git.run("update-ref", self._kept, head_of(self._tree.path) or ""))
         await self._bring_in()
         return ""
 
     @property
+    def _git_dir(self) -> Path:
+        return Path(os.fsdecode(git_dir_of(os.fsencode(self._top))))
+
+    @property
     def _kept(self) -> str:
         return f"refs/allswell/merged/{self._branch}"
+
+    def _checked_out(self) -> str:
+        """The branch that is checked out; empty if none is."""
+        head = head_text(os.fsencode(self._git_dir)) or b""
+        return os.fsdecode(head.removeprefix(_HEADS)) if head.startswith(_HEADS) else ""
 
     async def _base(self) -> str:
         """What the next merge begins with: the branch, or what was merged and could not be brought in yet."""
@@ -94,76 +115,68 @@ class GitMerge:
         if not kept:
             return
         if not await self._is_in(kept, target):
-            code, told = await self._move(kept, target)
-            if code != 0:
+            try:
+                await self._move(kept, target)
+            except Unavailable as error:
                 how = f"commit or stash your edits, then run: git merge {kept[:12]}"
-                _log.warning("what was merged is not in %s yet (%s); %s", self._branch, told.split("\n")[0], how)
+                _log.warning("what was merged is not in %s yet (%s); %s", self._branch, error.message, how)
                 return
-        await self._git("update-ref", "-d", self._kept)
+        await self._git(lambda git: git.run("update-ref", "-d", self._kept))
 
-    async def _move(self, kept: str, target: str) -> tuple[int, str]:
-        _, current = await self._git("symbolic-ref", "--quiet", "--short", "HEAD")
-        if current == self._branch:
-            return await self._git("merge", "--ff-only", "--quiet", kept)
-        if not await self._is_in(target, kept):
-            return 1, f"{self._branch} has gone on by itself"
-        return await self._git("update-ref", f"refs/heads/{self._branch}", kept, target)
+    async def _move(self, kept: str, target: str) -> None:
+        if self._checked_out() == self._branch:
+            await self._in_folder("merge", "--ff-only", "--quiet", kept)
+        elif await self._is_in(target, kept):
+            await self._git(lambda git: git.run("update-ref", f"refs/heads/{self._branch}", kept, target))
+        else:
+            raise Unavailable(f"{self._branch} has gone on by itself")
 
-    async def _clear_tree(self, base: str) -> str:
-        """Our worktree at a commit, whatever was left in it; why there is none, or nothing."""
-        if self._tree.is_symlink():
-            return f"{self._tree} is a link, and what it leads to would be cleared; remove it"
-        if self._tree.is_dir():
-            await self._in_tree("merge", "--abort")
-            code, _ = await self._in_tree("checkout", "--detach", "--force", "--quiet", base)
-            if code == 0:
+    async def _clear_tree(self, base: str) -> None:
+        """Our worktree at a commit, whatever was left in it."""
+        if self._tree.path.is_symlink():
+            text = f"{self._tree.path} is a link, and what it leads to would be cleared; remove it"
+            raise Unavailable(text)
+        if self._tree.path.is_dir():
+            try:
+                await self._in_tree("checkout", "--detach", "--force", "--quiet", base)
                 await self._in_tree("clean", "-ffdxq")
-                return ""
-            await asyncio.to_thread(shutil.rmtree, self._tree, ignore_errors=True)
-        await self._git("worktree", "prune")
-        code, told = await self._git("worktree", "add", "--detach", "--force", "--quiet", str(self._tree), base)
-        return "" if code == 0 else told
+            except Unavailable:
+                await asyncio.to_thread(shutil.rmtree, self._tree.path, ignore_errors=True)
+            else:
+                return
+        words = ("worktree", "add", "--detach", "--force", "--no-checkout", str(self._tree.path), base)
+        await self._git(lambda git: git.administer(*words))
+        await self._tree.check_out(self._errands)
 
     async def _take_back_ours(self) -> None:
         """Take a merge back that an earlier version had begun in the folder itself when it was killed."""
-        code, place = await self._git("rev-parse", "--git-path", "MERGE_MSG")
-        message = self._folder / place
-        if code != 0 or not message.is_file():
-            return
-        if message.read_text("utf-8", "replace").startswith(f"Merge branch '{_BRANCHES}"):
-            await self._git("merge", "--abort")
+        message = self._git_dir / "MERGE_MSG"
+        if message.is_file() and message.read_text("utf-8", "replace").startswith(f"Merge branch '{_BRANCHES}"):
+            await self._in_folder("merge", "--abort")
 
     async def _commit(self, ref: str) -> str:
-        code, found = await self._git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-        return found if code == 0 else ""
+        return await self._git(lambda git: git.commit_at(ref)) or ""
 
     async def _is_in(self, commit: str, other: str) -> bool:
-        code, _ = await self._git("merge-base", "--is-ancestor", commit, other)
-        return code == 0
+        return bool(other) and await self._git(lambda git: git.is_part_of(commit, other))
 
-    async def _in_tree(self, *words: str) -> tuple[int, str]:
-        return await self._git(*words, folder=self._tree)
+    async def _git(self, work: Callable[[Git], T]) -> T:
+        """Calls of git that run nothing of the repository's."""
 
-    async def _git(self, *words: str, folder: Path | None = None) -> tuple[int, str]:
-        process = await asyncio.create_subprocess_exec(
-            "git",
-            *_CAREFULLY,
-            *words,
-            cwd=folder or self._folder,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        try:
-            async with asyncio.timeout(_LIMIT):
-                said, _ = await process.communicate()
-        except TimeoutError:
-            return 1, f"git {words[0]} took longer than {_LIMIT:.0f} s"
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        return process.returncode or 0, said.decode("utf-8", "replace").strip()[:_SAID]
+        def call() -> T:
+            with git_of(self._top, _LIMIT) as git:
+                return work(git)
+
+        return await asyncio.to_thread(call)
+
+    # --- as in an attempt: filters and merge drivers of the repository's may run, without our variables ---------------
+
+    async def _in_tree(self, *words: str) -> bytes:
+        return await self._tree.run(self._errands, *words)
+
+    async def _in_folder(self, *words: str) -> bytes:
+        place = (f"--git-dir={self._git_dir}", f"--work-tree={self._top}")
+        return await self._errands.run("git", *place, *QUIET, "-c", "merge.autoStash=false", *words)
 
 
 # The door of a build to where its agents talk: one small interface, whatever lies behind it.

@@ -24,6 +24,7 @@ import msgspec
 
 from allswell.domain import duration
 from allswell.domain.duration import LONGEST, Duration
+from allswell.domain.values import Requirement, require
 from allswell.errors import Refused
 
 
@@ -74,16 +75,15 @@ class ScopeLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 DEFAULT = ScopeLimits()
 
 
-def broken_rules(limits: ScopeLimits) -> tuple[str, ...]:
-    """The rules that these limits break, each told with the names that `allswell config` knows."""
-    rules = [(limits.grace >= 0, f"scope_grace ({limits.grace} ms) must not be negative")]
+def limit_rules(limits: ScopeLimits) -> list[Requirement]:
+    """Every rule that these limits must keep, with the names that `allswell config` knows."""
+    rules = [require(limits.grace >= 0, "{} must not be negative", ("scope_grace", f"{limits.grace} ms"))]
     for kind in ScopeKind:
         usual, most = limits.timeout(kind), limits.hard_limit(kind)
-        rules.append((usual > 0, f"timeouts.{kind} ({usual} ms) must be positive"))
-        rules.append(
-            (usual <= most, f"timeouts.{kind} ({usual} ms) must be at most hard_limits.{kind} ({most} ms)"),
-        )
-    return tuple(text for holds, text in rules if not holds)
+        timeout, hard_limit = (f"timeouts.{kind}", f"{usual} ms"), (f"hard_limits.{kind}", f"{most} ms")
+        rules.append(require(usual > 0, "{} must be positive", timeout))
+        rules.append(require(usual <= most, "{} must be at most {}", timeout, hard_limit))
+    return rules
 
 
 def own_limit(

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -257,3 +257,22 @@ def quoted(text: str) -> str:
 def on_one_line(text: str) -> str:
     """Text without what could begin a line, or be read by a terminal."""
     return "".join(char if char.isprintable() or char == "\t" else " " for char in text)
+
+
+# Rules that figures must keep, such as limits and counts that people set.
+
+
+class Requirement(NamedTuple):
+    """A rule about figures, and whether they keep it."""
+
+    holds: bool
+    says: str
+    """What they must keep, in words."""
+    figures: tuple[str, ...]
+    """The names of the figures."""
+
+
+def require(holds: bool, says: str, *figures: tuple[str, object]) -> Requirement:  # noqa: FBT001 - the rule itself
+    """A rule about these figures, each a name and its value; `{}` in the sentence stands for them, in their order."""
+    shown = [f"{name} ({value})" for name, value in figures]
+    return Requirement(holds, says.format(*shown), tuple(name for name, _ in figures))

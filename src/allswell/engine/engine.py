@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from allswell.domain.ids import NO_COMMAND, Millis, TaskId, can_name
 from allswell.domain.lease.claim import Granted
 from allswell.domain.lease.holder import Orders, said_again
-from allswell.domain.lease.model import LeaseRow as FlowLease
+from allswell.domain.lease.model import LeaseRow
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
 from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep, Release
 from allswell.domain.rules.decide import decide
@@ -158,7 +158,7 @@ class Engine:
         )
         self._telling_steps: asyncio.TimerHandle | None = None
         self._short_way = store if isinstance(store, FastStepWriter) else None
-        self._flows: dict[TaskId, FlowLease] = {}
+        self._flows: dict[TaskId, LeaseRow] = {}
         """The leases of flows that have steps recorded here, as they were last seen."""
         self._nursery = Nursery()
 
@@ -225,7 +225,7 @@ class Engine:
             self.loop.call_soon_threadsafe(self._tell_steps, _ONE_STEP)
         return recorded
 
-    def _decide_step(self, step: RecordStep, lease: FlowLease, now: Millis) -> Recorded | None:
+    def _decide_step(self, step: RecordStep, lease: LeaseRow, now: Millis) -> Recorded | None:
         """What recording a step comes to on this lease; None for whatever is not plain, which goes the long way."""
         decision = decide(RowSnapshot(now, leases={step.flow: lease}, lanes=self._lanes), step)
         if decision.error is not None:
@@ -328,7 +328,7 @@ class Engine:
             return Performed([None], _ONE_STEP)
         performed = await self._commit(batch, wait, silent=True)
         for step, answer in zip(batch.commands, performed.answers, strict=True):
-            if isinstance(answer, FlowLease):
+            if isinstance(answer, LeaseRow):
                 self._flows[step.flow] = answer
         return performed
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from allswell.domain.values import Requirement, require
+
 
 class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How patient the engine is; seconds."""
@@ -30,17 +32,14 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Wall clock and monotonic clock drifting apart by more than this is a jump: the machine slept."""
 
 
-def broken_rules(pace: Timings) -> tuple[str, ...]:
-    """The rules that this pace breaks, each told with the names that `allswell config` knows."""
-    lengths = {f"pace.{name}": getattr(pace, name) for name in pace.__struct_fields__}
-    rules = [(length > 0, f"{name} ({length:g} s) must be positive") for name, length in lengths.items()]
-    rules.append(
-        (
-            pace.retry_first <= pace.retry_most,
-            f"pace.retry_first ({pace.retry_first:g} s) must be at most pace.retry_most ({pace.retry_most:g} s)",
-        )
-    )
-    return tuple(text for holds, text in rules if not holds)
+def pace_rules(pace: Timings) -> list[Requirement]:
+    """Every rule that this pace must keep, with the names that `allswell config` knows."""
+    figures = {name: (f"pace.{name}", f"{getattr(pace, name):g} s") for name in pace.__struct_fields__}
+    first, most = figures["retry_first"], figures["retry_most"]
+    return [
+        *(require(getattr(pace, name) > 0, "{} must be positive", figure) for name, figure in figures.items()),
+        require(pace.retry_first <= pace.retry_most, "{} must be at most {}", first, most),
+    ]
 
 
 DEFAULT_PACE = Timings()

@@ -48,7 +48,7 @@ from allswell.flows.spec import (
 from allswell.settings.check import RETRY_FIGURES
 from allswell.settings.schema import SETTINGS
 from allswell.settings.settings import Settings
-from allswell.settings.values import UnfitValue, read
+from allswell.settings.values import UnfitValue
 
 # The figures of a flow file: `timeouts:`, and of each step `timeout_override` and `retry` (F12).
 #
@@ -126,7 +126,7 @@ class TimeReader:
                 self._said.wrong(one, f"{path} has no figure {key!r}.", offer(key, RETRY_FIGURES))
                 continue
             try:
-                value = read(SETTINGS[f"retry.{key}"], one.node.plain())
+                value = SETTINGS[f"retry.{key}"].read(one.node.plain())
             except UnfitValue as error:
                 self._said.wrong(one, f"{path}: {error}.", "Give it such a value.")
                 continue
@@ -135,7 +135,9 @@ class TimeReader:
             if isinstance(value, int | float):
                 figures[key] = Figure(name, value, self._said.place(one))
         if broken := broken_rules(Policy(retry=policy)):
-            self._said.wrong(entry, f"{path} cannot be: {'; '.join(broken)}.", "Mend these figures.")
+            self._said.wrong(
+                entry, f"{path} cannot be: {'; '.join(rule.says for rule in broken)}.", "Mend these figures."
+            )
             return None, None, None
         place = self._said.place(entry)
         retrying = Retrying(f"step {id_!r}", limit, policy, tuple(figures.values()), place=place)

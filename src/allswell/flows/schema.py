@@ -32,9 +32,10 @@ from allswell.flows.loader import BAD_FLOW, INCOMPLETE, BadYaml, load
 from allswell.flows.reader import AUDIT_KEYS, STEP_KEYS, TOP_KEYS, FlowReading, FlowStep, read_flow
 from allswell.flows.spec import FLOW_NAME, NAME, STEP_ID, Flow
 from allswell.settings.check import RETRY_FIGURES, calls
-from allswell.settings.schema import DURATION_PATTERN, SETTINGS
+from allswell.settings.schema import SETTINGS
 from allswell.settings.schema import schema as of_settings
 from allswell.settings.settings import Settings
+from allswell.settings.values import DURATION_PATTERN
 
 Shape = dict[str, Any]
 

@@ -20,7 +20,6 @@ import msgspec
 from allswell.errors import Refused, Unavailable
 from allswell.timing.tracing import trace_headers
 
-SCHEMES = ("https", "http", "http+unix")
 _THREADS = 64
 _ANSWER_MOST = 256 << 20
 _SLACK = 15.0

@@ -272,9 +272,3 @@ def outsiders_may_speak() -> bool:
 
         _outsiders = look().value("socket_speakers") == "secret"
     return _outsiders
-
-
-def let_outsiders_speak(given: bool | None) -> None:  # noqa: FBT001 - as `use_limits`
-    """Let them, or not; None: as the settings say, loaded anew when it is next asked."""
-    global _outsiders  # noqa: PLW0603
-    _outsiders = given

@@ -309,11 +309,11 @@ class Ends:
 _ends = PerLoop(Ends)
 
 
-def call_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads = _FOR_THREADS) -> T:
+def call_in_thread(scope: Scope, function: Callable[[], T]) -> T:
     """A sync call inside a scope, for sync callers; back at the latest when the scope's grace is over."""
     context = copy_context()
     context.run(scope.enter, None)
-    call = threads.call(lambda: context.run(function))
+    call = _FOR_THREADS.call(lambda: context.run(function))
     try:
         ended = call.wait(scope.remaining())
         if not ended:

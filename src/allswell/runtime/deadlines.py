@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overlo
 
 from allswell.domain.duration import Duration
 from allswell.domain.rules.event import EXECUTE_TOOL, OPERATION, TOOL_NAME
-from allswell.domain.scopes import DEFAULT, ScopeKind, ScopeLimits, broken_rules, label, own_limit
+from allswell.domain.scopes import DEFAULT, ScopeKind, ScopeLimits, label, limit_rules, own_limit
 from allswell.errors import Refused
 from allswell.runtime.calls import call_in_thread, run_in_thread, settled
 from allswell.runtime.durable.step import DurableStep, Key, in_flow
@@ -106,7 +106,7 @@ def limits() -> ScopeLimits:
 def use_limits(given: ScopeLimits | None) -> None:
     """Let scopes go by these limits; None: by the settings, loaded anew when they are next asked for."""
     global _in_force  # noqa: PLW0603
-    broken = () if given is None else broken_rules(given)
+    broken = [] if given is None else [rule.says for rule in limit_rules(given) if not rule.holds]
     if broken:
         raise Refused("bad_limits", "impossible limits: " + "; ".join(broken), where="limits")
     _in_force = given

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -11,30 +10,22 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.check.model import Place
-from allswell.domain.scopes import broken_rules as broken_limits
+from allswell.domain.scopes import limit_rules
 from allswell.domain.service.breaker import breaker_rules
 from allswell.domain.task.policy import broken_rules
-from allswell.domain.values import nearest
-from allswell.engine.timings import broken_rules as broken_pace
+from allswell.domain.values import Requirement, nearest, require
+from allswell.engine.timings import pace_rules
 from allswell.errors import Refused
 from allswell.settings.nearby import FOLDER, distrusted, find_store
-from allswell.settings.schema import NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
+from allswell.settings.schema import NAMED_TABLES, NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
 from allswell.settings.settings import TRUST_IT, Given, Settings
 from allswell.settings.sources import USER, Part, Path_, SettingsProblem, Source, files, leaves
-from allswell.settings.values import UnfitValue, read
+from allswell.settings.values import UnfitValue
 from allswell.store.files import DATABASE
 from allswell.store.trusted import settings_digest, state_home, trusts_settings
 
 _ROLES = "ROLES_"
 _MOST_WRONG = 50
-FLEET = ("agents", "usage", "compaction")
-"""Tables that are read by `settings.tables`."""
-SINKS = "sinks"
-"""The table that is read by `settings.tables`."""
-HOOKS = "hooks"
-"""The table that is read by `settings.tables`."""
-SECRETS = "webhook_secrets"
-"""The table that is read by `settings.tables`."""
 
 
 def load(
@@ -62,33 +53,18 @@ def look(
     reading = _SettingsReading()
     read_files = []
     not_trusted = []
-    fleet = sinks = secrets = hooks = None
+    tables = None
     for found in files(here, reading.problems, instead):
         named = found.kind == USER or found.path == instead or untrusted == "read"
         if not named and not trusts_settings(found.path, settings_digest(found.table)):
             not_trusted.append(str(found.path))
             continue
         read_files.append(str(found.path))
-        if any(name in found.table for name in FLEET):
-            from allswell.settings.tables import FleetReading  # only those who have agents pay for it
+        if not found.table.keys().isdisjoint(NAMED_TABLES):
+            from allswell.settings.tables import TableReading  # only those who have agents or sinks pay for it
 
-            fleet = fleet or FleetReading(reading.problems)
-            fleet.take(found)
-        if SINKS in found.table:
-            from allswell.settings.tables import sink_tables
-
-            sinks = sinks or sink_tables(reading.problems)
-            sinks.take(found)
-        if HOOKS in found.table:
-            from allswell.settings.tables import hook_tables
-
-            hooks = hooks or hook_tables(reading.problems)
-            hooks.take(found)
-        if SECRETS in found.table:
-            from allswell.settings.tables import SecretsReading
-
-            secrets = secrets or SecretsReading(reading.problems)
-            secrets.take(found)
+            tables = tables or TableReading(reading.problems)
+            tables.take(found)
         for path, raw in leaves(found.table, TABLES):
             reading.take(path, raw, found.source(path))
             if len(reading.problems) >= _MOST_WRONG:
@@ -111,12 +87,15 @@ def look(
         untrusted_files=() if untrusted == "skip" else tuple(not_trusted),
         skipped=tuple(not_trusted) if untrusted == "skip" else (),
     )
-    agents = None if fleet is None else fleet.fleet(settings.known_roles())
-    told = None if sinks is None else sinks.specs()
-    hooked = {} if hooks is None else hooks.specs()
-    problems = (*reading.problems, *_impossible(settings))
-    signed = {} if secrets is None else secrets.secrets
-    return msgspec.structs.replace(settings, problems=problems, agents=agents, told=told, secrets=signed, hooked=hooked)
+    if tables is not None:
+        settings = msgspec.structs.replace(
+            settings,
+            agents=tables.fleet(settings.known_roles()),
+            told=tables.sinks(),
+            hooked=tables.hooks(),
+            secrets=tables.secrets(),
+        )
+    return msgspec.structs.replace(settings, problems=(*reading.problems, *_impossible(settings)))
 
 
 def _here(start: Path | None) -> Path:
@@ -165,7 +144,7 @@ class _SettingsReading:
             self._wrong(_unknown(name, role), source, "all" if len(path) == 1 else "figures")
         else:
             try:
-                value = read(SETTINGS[name], raw)
+                value = SETTINGS[name].read(raw)
             except UnfitValue as error:
                 self._wrong(str(error), source, "all" if name == "store" else "figures")
                 return
@@ -220,7 +199,7 @@ def _unknown(name: str, role: str | None) -> str:
     if role is not None and name in SETTINGS:
         return f"{name} cannot be set for a role; it holds for the whole watch"
     where = "" if role is None else " that a role can have"
-    known = (*SETTINGS, *FLEET, SINKS, SECRETS) if role is None else PER_ROLE
+    known = (*SETTINGS, *NAMED_TABLES) if role is None else PER_ROLE
     return f"there is no setting {name!r}{where}; {hint(name, known)}"
 
 
@@ -251,33 +230,26 @@ def _anchored(url: str, folder: Path) -> str:
 
 def _impossible(settings: Settings) -> list[SettingsProblem]:
     """Combinations that cannot work, each with the rule it breaks and where its figures come from."""
-    problems = []
-    common = broken_rules(settings.policy_for(""))
-    for role in ("", *settings.known_roles()):
-        rules = broken_rules(settings.policy_for(role))
-        for rule in rules if not role else [rule for rule in rules if rule not in common]:
-            # The core calls the run limit of a task its `timeout`; the setting has the longer name.
-            said = re.sub(r"(?<![\w.])timeout \(", "agent_timeout (", rule)
-            for_role = f"for role {role!r}, " if role else ""
-            problems.append(_problem(settings, for_role + said, said, role))
-    for name in ("run_timeout", "run_idle", "run_silence"):
-        if settings.value(name) == 0:
-            said = f'{name} (0 ms) must be positive, or "off"'
-            problems.append(_problem(settings, said, said, ""))
-    limit, idle = settings.value("run_timeout"), settings.value("run_idle")
-    if isinstance(limit, int) and isinstance(idle, int) and idle > limit:
-        said = f"run_idle ({idle} ms) must be at most run_timeout ({limit} ms)"
-        problems.append(_problem(settings, said, said, ""))
-    wrong_breaker = tuple(text for holds, text in breaker_rules(settings.breaker()) if not holds)
-    broken = (*broken_limits(settings.limits()), *wrong_breaker, *broken_pace(settings.pace()))
-    problems += [_problem(settings, said, said, "") for said in broken]
-    return problems
+    common = broken_rules(settings.policy_for(""), limit_name="agent_timeout")
+    problems = [_problem(settings, rule) for rule in common]
+    for role in settings.known_roles():
+        own = broken_rules(settings.policy_for(role), limit_name="agent_timeout")
+        problems += [_problem(settings, rule, role) for rule in own if rule not in common]
+    limits = {name: settings.value(name) for name in ("run_timeout", "run_idle", "run_silence")}
+    rules = [require(limit != 0, '{} must be positive, or "off"', (name, "0 ms")) for name, limit in limits.items()]
+    limit, idle = limits["run_timeout"], limits["run_idle"]
+    if isinstance(limit, int) and isinstance(idle, int):
+        figures = (("run_idle", f"{idle} ms"), ("run_timeout", f"{limit} ms"))
+        rules.append(require(idle <= limit, "{} must be at most {}", *figures))
+    rules += [*limit_rules(settings.limits()), *breaker_rules(settings.breaker()), *pace_rules(settings.pace())]
+    return problems + [_problem(settings, rule) for rule in rules if not rule.holds]
 
 
-def _problem(settings: Settings, says: str, rule: str, role: str) -> SettingsProblem:
+def _problem(settings: Settings, rule: Requirement, role: str = "") -> SettingsProblem:
     """A broken rule, with where the figures that it names were set."""
-    named = [name for name in SETTINGS if re.search(rf"(?<![\w.]){re.escape(name)} \(", rule)]
+    named = [name for name in SETTINGS if name in rule.figures]
     given = [settings.roles.get(role, {}).get(name) or settings.given.get(name) for name in named]
     sources = [one.source for one in given if one is not None]
     where = ", ".join(dict.fromkeys(source.where for source in sources))
+    says = f"for role {role!r}, {rule.says}" if role else rule.says
     return SettingsProblem(says, where, sources[0].place if sources else None, "figures")

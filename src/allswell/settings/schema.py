@@ -1,9 +1,13 @@
-"""The settings as a JSON Schema, for editors that complete and check `allswell.toml`."""
+"""The catalogue of settings: one entry for each, from which loading, `allswell config`, the schema and the docs follow.
+
+Names are those of the documents Allswell comes from, in lower case. Defaults are not written here: they are those of
+`Policy`, `Limits`, `BuildLimits`, `BreakerPolicy`, `Quota`, `Timings` and `Tolerance`, so that there is one truth. At
+the end it is a JSON Schema, for editors that complete and check `allswell.toml`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, get_args
 
 import msgspec
@@ -20,42 +24,14 @@ from allswell.domain.service.breaker import DEFAULT as BREAKER
 from allswell.domain.service.breaker import Then
 from allswell.domain.task.policy import DEFAULT as POLICY
 from allswell.domain.task.policy import DELEGATION_TIMEOUT
+from allswell.domain.values import hide
 from allswell.domain.worker.limits import HEALTH, Layers
 from allswell.domain.worker.message import MESSAGES
 from allswell.engine.timings import DEFAULT_PACE as PACE
 from allswell.engine.timings import DEFAULT_TOLERANCE as TOLERANCE
-from allswell.settings import tables as fleet
-from allswell.settings import tables as hooks
-from allswell.settings import tables as named_tables
-from allswell.settings import tables as sinks
-
-# The catalogue of settings: one entry for each, from which loading, `allswell config`, the schema and the docs follow.
-#
-# Names are those of the documents Allswell comes from, in lower case. Defaults are not written here: they are those of
-# `Policy`, `Limits`, `BuildLimits`, `BreakerPolicy`, `Quota`, `Pace` and `Tolerance`, so that there is one truth.
-
-# What a setting is: its name, the kind of its value, and where it may be set.
+from allswell.settings.values import SettingKind, Value, described, read_value, shape, show_value
 
 PREFIX = "ALLSWELL_"
-Value = int | float | str | None
-
-
-class SettingKind(StrEnum):
-    """What a setting's value is."""
-
-    TEXT = "text"
-    DURATION = "duration"
-    SECONDS = "seconds"
-    """As a duration, but a bare number is seconds: what pools and queues are set with elsewhere."""
-    COUNT = "count"
-    SHARE = "share"
-    PERCENT = "percent"
-    SIZE = "size"
-    MONEY = "money"
-    """Dollars."""
-    CHOICE = "choice"
-    COMMAND = "command"
-    """A program with its arguments: a list of words, or a text that is split into words, without a shell."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -77,6 +53,19 @@ class Setting(msgspec.Struct, frozen=True):
         """The variable of the environment that sets it, for all or for a role."""
         path = self.name if role is None else f"roles.{role}.{self.name}"
         return PREFIX + path.upper().replace(".", "_")
+
+    def read(self, raw: object) -> Value:
+        """The value that a source gives. Text is read as a number where one is wanted: an environment has only text."""
+        if self.none is not None and raw == self.none:
+            return None
+        also = "" if self.none is None else f', or "{self.none}"'
+        shown = hide(raw) if self.name == "store" and isinstance(raw, str) else raw
+        value: Value = read_value(self.choices or self.kind, raw, self.name, f"{also}, not {described(shown)}")
+        return value
+
+    def show(self, value: Value) -> str:
+        """A value as people read it, and as a file would take it; passwords are never shown."""
+        return self.none or "-" if value is None else show_value(self.kind, value)
 
 
 NOT_SETTINGS = frozenset(
@@ -539,6 +528,8 @@ _ALL = (
 
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
 PER_ROLE = tuple(setting.name for setting in _ALL if setting.per_role)
+NAMED_TABLES = ("agents", "usage", "compaction", "sinks", "hooks", "webhook_secrets")
+"""Tables that are not settings by name; `tables.py` reads them."""
 TABLES = frozenset(name.partition(".")[0] for name in SETTINGS if "." in name) | {"roles"}
 ROLES: Mapping[str, Mapping[str, Value]] = {
     "auditor": {"agent_timeout": 600_000},
@@ -548,45 +539,10 @@ ROLES: Mapping[str, Mapping[str, Value]] = {
 """What roles have of their own by default."""
 
 
-DURATION_PATTERN = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
-_SECONDS = DURATION_PATTERN.replace(r"|\d+\s*)", r"|\d+(\.\d+)?\s*)")
-_SIZE = r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])\s*$"
-_SHAPES: dict[SettingKind, list[dict[str, Any]]] = {
-    SettingKind.TEXT: [{"type": "string", "minLength": 1}],
-    SettingKind.DURATION: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": DURATION_PATTERN}],
-    SettingKind.SECONDS: [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _SECONDS}],
-    SettingKind.COUNT: [{"type": "integer"}],
-    SettingKind.SHARE: [{"type": "number", "minimum": 0, "maximum": 1}],
-    SettingKind.PERCENT: [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}],
-    SettingKind.CHOICE: [{"type": "string"}],
-    SettingKind.COMMAND: [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
-    SettingKind.MONEY: [{"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000}],
-    SettingKind.SIZE: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}],
-}
-
-
-_WORDS = {"type": "array", "items": {"type": "string"}}
-_READ_BY: dict[object, dict[str, Any]] = {
-    fleet.text: {"type": "string"},
-    fleet.words: _WORDS | {"minItems": 1},
-    fleet.names: _WORDS,
-    fleet.flag: {"type": "boolean"},
-    fleet.count: {"type": "integer"},
-    fleet.length: {"anyOf": _SHAPES[SettingKind.DURATION]},
-    fleet.variables: {"type": "object", "additionalProperties": {"type": "string"}},
-    named_tables.one_or_more: {"anyOf": [{"type": "string"}, _WORDS]},
-    sinks.beginning: {"enum": ["now", "start"]},
-    sinks.routes: {
-        "type": "object",
-        "propertyNames": {"enum": ["info", "warning", "critical"]},
-        "additionalProperties": {"anyOf": [{"type": "string"}, _WORDS]},
-    },
-    fleet.hears: {"enum": ["socket", "stdin", "file"]},
-}
-
-
 def schema() -> dict[str, Any]:
     """What `allswell.toml` may hold."""
+    from allswell.settings.tables import AGENT, COMPACTION, HOOK, SINK, USAGE
+
     top: dict[str, Any] = {}
     for setting in SETTINGS.values():
         _place(top, setting)
@@ -602,35 +558,30 @@ def schema() -> dict[str, Any]:
     top["agents"] = {
         "type": "object",
         "description": "The agents of the fleet: each a command, a function of Python, or remote.",
-        "additionalProperties": _table(_fields(fleet.AGENT)),
+        "additionalProperties": _table({name: shape(kind) for name, kind in AGENT.items()}),
     }
     top["sinks"] = {
         "type": "object",
         "description": "Who is told of what happens: webhooks, alerts, a log in Notion.",
-        "additionalProperties": _table(_fields(sinks.SINK)),
+        "additionalProperties": _table({name: shape(kind) for name, kind in SINK.items()}),
     }
     top["hooks"] = {
         "type": "object",
         "description": "Signed webhooks that the server takes at /hooks/NAME, and what becomes of them.",
-        "additionalProperties": _table(_fields(hooks.HOOK)),
+        "additionalProperties": _table({name: shape(kind) for name, kind in HOOK.items()}),
     }
     top["webhook_secrets"] = {
         "type": "object",
         "description": "By host, the variables that hold what signs webhook requests to it; `*` is every other host.",
-        "additionalProperties": {"anyOf": [{"type": "string"}, _WORDS]},
+        "additionalProperties": shape(SettingKind.ONE_OR_MORE),
     }
-    top["usage"] = _table(_fields(fleet.USAGE))
-    top["compaction"] = _table(_fields(fleet.COMPACTION))
+    top["usage"] = _table({name: shape(kind) for name, kind in USAGE.items()})
+    top["compaction"] = _table({name: shape(kind) for name, kind in COMPACTION.items()})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of Allswell",
         **_table(top),
     }
-
-
-def _fields(fields: fleet.Fields) -> dict[str, Any]:
-    """The fields of one of the fleet's tables."""
-    return {name: dict(_READ_BY[read]) for name, read in fields.items()}
 
 
 def _place(tables: dict[str, Any], setting: Setting, *, default: bool = True) -> None:
@@ -644,13 +595,8 @@ def _table(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shape(setting: Setting, *, default: bool) -> dict[str, Any]:
-    shapes = [dict(shape) for shape in _SHAPES[setting.kind]]
-    if setting.choices:
-        shapes = [{"enum": list(setting.choices)}]
-    if setting.none is not None:
-        shapes.append({"const": setting.none})
-    shape: dict[str, Any] = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
-    shape["description"] = setting.description
+    made = shape(setting.choices or setting.kind, setting.none)
+    made["description"] = setting.description
     if default and (setting.default is not None or setting.none is not None):
-        shape["default"] = setting.none if setting.default is None else setting.default
-    return shape
+        made["default"] = setting.none if setting.default is None else setting.default
+    return made

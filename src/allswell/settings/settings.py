@@ -21,9 +21,9 @@ from allswell.domain.values import command_of, hide, scheme_of
 from allswell.engine.budget import Budgets
 from allswell.engine.timings import Timings, Tolerance
 from allswell.errors import Refused
-from allswell.settings.schema import PER_ROLE, ROLES, SETTINGS, SettingKind, Value
+from allswell.settings.schema import PER_ROLE, ROLES, SETTINGS
 from allswell.settings.sources import USER, Part, SettingsProblem, Source, user_file
-from allswell.settings.values import show
+from allswell.settings.values import SettingKind, Value
 
 if TYPE_CHECKING:
     from allswell.domain.agents.fleet import AgentSpec, Fleet
@@ -324,8 +324,8 @@ class Settings(msgspec.Struct, frozen=True):
             kind=setting.kind.value,
             env=setting.env(role or None),
             description=setting.description,
-            shown=show(setting, value),
-            shown_default=show(setting, default),
+            shown=setting.show(value),
+            shown_default=setting.show(default),
         )
 
 

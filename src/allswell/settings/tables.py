@@ -1,408 +1,237 @@
-"""Reading tables that people name, such as `[sinks.NAME]`: strict, every mistake with its line, all of them at once.
+"""Reading tables that are not settings by name: agents, sinks, hooks, `[usage]`, `[compaction]`, `[webhook_secrets]`.
 
-What a file says under a name is merged, field by field, over what a weaker file says. Rules about the whole of such a
-table stand in the domain, beside the spec that is made of it; here it is about kinds of values, and places.
+Reading is strict: every mistake has its line, and all of them are told at once. What a file says in such a table is
+merged, field by field, over what a weaker file says. Rules about the whole of a table stand in the domain, beside the
+spec that is made of it; here it is about names, kinds of values, and places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, TypeVar
 
-from allswell.domain import duration
+import msgspec
+
 from allswell.domain.agents.fleet import AgentSpec, CompactionSpec, Fleet, UsageSpec, wrong_with_agent
 from allswell.domain.notify.spec import TABLE, HookSpec, SinkSpec, wrong_with_hook, wrong_with_secrets, wrong_with_sink
 from allswell.domain.task.submit import check_name
 from allswell.domain.values import nearest
 from allswell.errors import Refused
-from allswell.settings.sources import USER, SettingsFile, SettingsProblem, Source
-
-# Reading `[agents.NAME]`, `[usage]` and `[compaction]`: strict, every mistake with its line, all of them at once.
-#
-# What a file says about an agent is merged, field by field, over what a weaker file says. Rules about the whole of an
-# agent stand in `domain.agents.fleet`; here it is about names, kinds of values, and places.
-
-TABLES = ("agents", "usage", "compaction")
-Wrong = Callable[[str, Source], None]
-
-
-class UnfitTable(Exception):
-    """A value of the wrong kind; the message says what is wanted."""
-
-
-def text(raw: object) -> object:
-    """Any text."""
-    return raw if isinstance(raw, str) and "\0" not in raw else _unfit("text")
-
-
-def words(raw: object) -> object:
-    """The words of a command."""
-    if isinstance(raw, list) and raw and all(isinstance(word, str) and "\0" not in word for word in raw):
-        return tuple(raw)
-    return _unfit('a list of words, such as ["claude", "-p", "{prompt}"]; nothing goes through a shell')
-
-
-def names(raw: object) -> object:
-    """A list of names."""
-    good = isinstance(raw, list) and all(isinstance(word, str) for word in raw)
-    return tuple(raw) if good and isinstance(raw, list) else _unfit('a list of names, such as ["ANTHROPIC_*"]')
-
-
-def flag(raw: object) -> object:
-    """True or false."""
-    return raw if isinstance(raw, bool) else _unfit("true or false")
-
-
-def count(raw: object) -> object:
-    """A whole number."""
-    return raw if isinstance(raw, int) and not isinstance(raw, bool) else _unfit("a whole number")
-
-
-def length(raw: object) -> object:
-    """A length of time, in milliseconds."""
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        return _unfit('milliseconds, or a duration such as "10s"')
-    try:
-        return duration.parse(raw)
-    except Refused as error:
-        raise UnfitTable(error.message) from None
-
-
-def variables(raw: object) -> object:
-    """Variables of an environment."""
-    if isinstance(raw, dict) and all(isinstance(value, str) for value in raw.values()):
-        return dict(raw)
-    return _unfit('a table of text, such as { LOG = "info" }')
-
-
-def hears(raw: object) -> object:
-    """How an agent hears."""
-    return raw if raw in ("socket", "stdin", "file") else _unfit('"socket", "stdin" or "file"')
-
-
-def _unfit(wanted: str) -> object:
-    raise UnfitTable(f"must be {wanted}")
-
-
-Fields = Mapping[str, Callable[[object], object]]
-AGENT: Fields = {
-    "command": words,
-    "function": text,
-    "remote": flag,
-    "role": text,
-    "concurrency": count,
-    "prompt": text,
-    "hears": hears,
-    "cwd": text,
-    "env": variables,
-    "pass_env": names,
-    "account": text,
-    "context_window": count,
-    "worktree": flag,
-    "idle": length,
-    "grace": length,
-}
-USAGE: Fields = {"command": words, "function": text, "every": length, "timeout": length, "account": text}
-COMPACTION: Fields = {"command": words, "function": text, "timeout": length}
-
-
-class FleetReading:
-    """What the files have said so far about agents."""
-
-    def __init__(self, problems: list[SettingsProblem]) -> None:
-        self._problems = problems
-        self._agents: dict[str, dict[str, Any]] = {}
-        self._sources: dict[tuple[str, ...], Source] = {}
-        self._usage: dict[str, Any] = {}
-        self._compaction: dict[str, Any] = {}
-        self._unread: set[tuple[str, ...]] = set()
-        """What could not be read as it was meant: rules about the whole of it would only repeat that."""
-
-    def take(self, found: SettingsFile) -> None:
-        """The tables of one file; they are taken out of it."""
-        agents = found.table.pop("agents", {})
-        if not isinstance(agents, dict):
-            self._wrong("agents must be tables such as [agents.claude]", found.source(("agents",)))
-            agents = {}
-        for name, table in agents.items():
-            self._take_agent(found, name, table)
-        for key, fields, kept in (("usage", USAGE, self._usage), ("compaction", COMPACTION, self._compaction)):
-            table = found.table.pop(key, {})
-            if isinstance(table, dict):
-                self._fields(found, (key,), table, fields, kept)
-            else:
-                self._wrong(f"{key} must be a table: [{key}]", found.source((key,)))
-
-    def _take_agent(self, found: SettingsFile, name: str, table: object) -> None:
-        path = ("agents", name)
-        source = found.source(path)
-        if not isinstance(table, dict):
-            return self._wrong(f"agents.{name} must be a table: [agents.{name}]", source)
-        try:
-            check_name(name, "an agent's name")
-        except Refused as error:
-            return self._wrong(error.message, source)
-        if "/" in name:
-            return self._wrong(f"an agent's name has no slash: {name!r}", source)
-        self._sources.setdefault(path, source)
-        return self._fields(found, path, table, AGENT, self._agents.setdefault(name, {}))
-
-    def _fields(
-        self, found: SettingsFile, path: tuple[str, ...], table: Mapping[str, Any], fields: Fields, kept: dict[str, Any]
-    ) -> None:
-        for key, raw in table.items():
-            source = found.source((*path, key))
-            read = fields.get(key)
-            if read is None:
-                self._wrong(f"{'.'.join(path)} has no {key!r}; {_meant(key, fields)}", source)
-                self._unread.add(path)
-                continue
-            try:
-                value = read(raw)
-            except UnfitTable as error:
-                self._wrong(f"{'.'.join(path)}.{key} {error}", source)
-                self._unread.add(path)
-                continue
-            if key == "cwd" and source.folder is not None:
-                value = str(source.folder / str(value))
-            if key == "function" and fields is AGENT:
-                kept["installed"] = found.kind == USER
-            kept[key] = value
-            self._sources[(*path, key)] = source
-
-    def _wrong(self, says: str, source: Source) -> None:
-        self._problems.append(SettingsProblem(says, source.where, source.place, "agents"))
-
-    def fleet(self, known_roles: Iterable[str]) -> Fleet:
-        """All agents, as far as they could be read; what is wrong with the whole of one is a problem too."""
-        roles = list(known_roles)
-        agents = {}
-        for name, given in self._agents.items():
-            spec = AgentSpec(name=name, **given)
-            agents[name] = spec
-            for field, says in () if ("agents", name) in self._unread else wrong_with_agent(spec):
-                path = ("agents", name, field)
-                label = ".".join(part for part in path if part)
-                self._wrong(f"{label}: {says}", self._sources.get(path) or self._sources[path[:2]])
-            if spec.role and spec.role not in roles:
-                self._check_role(spec.role, ("agents", name, "role"), roles)
-        for key, given in (("usage", self._usage), ("compaction", self._compaction)):
-            if given.get("command") and given.get("function"):
-                self._wrong(f"{key} has a command and a function; which of them?", self._sources[(key, "function")])
-        places = {name: place for name in agents if (place := self._sources["agents", name].place) is not None}
-        written = [self._sources["usage", key].place for key in USAGE if ("usage", key) in self._sources]
-        usage_place = next((place for place in written if place is not None), None)
-        return Fleet(agents, UsageSpec(**self._usage), CompactionSpec(**self._compaction), places, usage_place)
-
-    def _check_role(self, role: str, path: tuple[str, ...], roles: list[str]) -> None:
-        """A role is whatever tasks are given; but one that is nearly one of those set up here is a slip."""
-        near = nearest(role, roles, ratio=0.8)
-        if near is not None:
-            self._wrong(f"{'.'.join(path)}: there is no role {role!r}; did you mean {near!r}?", self._sources[path])
-
-
-def _meant(key: str, known: Iterable[str]) -> str:
-    near = nearest(key, known)
-    return f"did you mean {near!r}?" if near else "there are " + ", ".join(known)
-
+from allswell.settings.sources import USER, Part, Path_, SettingsFile, SettingsProblem, Source
+from allswell.settings.values import FieldKind, SettingKind, UnfitValue, read_value
 
 S = TypeVar("S")
+Fields = Mapping[str, FieldKind]
+AGENT: Fields = {
+    "command": SettingKind.WORDS,
+    "function": SettingKind.PROSE,
+    "remote": SettingKind.FLAG,
+    "role": SettingKind.PROSE,
+    "concurrency": SettingKind.COUNT,
+    "prompt": SettingKind.PROSE,
+    "hears": ("socket", "stdin", "file"),
+    "cwd": SettingKind.PROSE,
+    "env": SettingKind.VARIABLES,
+    "pass_env": SettingKind.NAMES,
+    "account": SettingKind.PROSE,
+    "context_window": SettingKind.COUNT,
+    "worktree": SettingKind.FLAG,
+    "idle": SettingKind.DURATION,
+    "grace": SettingKind.DURATION,
+}
+USAGE: Fields = {
+    "command": SettingKind.WORDS,
+    "function": SettingKind.PROSE,
+    "every": SettingKind.DURATION,
+    "timeout": SettingKind.DURATION,
+    "account": SettingKind.PROSE,
+}
+COMPACTION: Fields = {
+    "command": SettingKind.WORDS,
+    "function": SettingKind.PROSE,
+    "timeout": SettingKind.DURATION,
+}
+HOOK: Fields = {
+    "secret_env": SettingKind.ONE_OR_MORE,
+    "secret_file": SettingKind.ONE_OR_MORE,
+    "types": SettingKind.ONE_OR_MORE,
+    "tolerance": SettingKind.DURATION,
+    "max_body": SettingKind.COUNT,
+    "task": SettingKind.PROSE,
+    "role": SettingKind.PROSE,
+    "run": SettingKind.PROSE,
+    "priority": SettingKind.INTEGER,
+    "payload": SettingKind.PROSE,
+    "question": SettingKind.PROSE,
+    "option": SettingKind.PROSE,
+    "text": SettingKind.PROSE,
+}
+SINK: Fields = {
+    "kind": SettingKind.PROSE,
+    "hears": SettingKind.ONE_OR_MORE,
+    "begins": ("now", "start"),
+    "timeout": SettingKind.DURATION,
+    "retries": SettingKind.COUNT,
+    "apart": SettingKind.DURATION,
+    "give_up": SettingKind.DURATION,
+    "url": SettingKind.PROSE,
+    "secret_env": SettingKind.ONE_OR_MORE,
+    "allow_private": SettingKind.FLAG,
+    "max_body": SettingKind.COUNT,
+    "routes": SettingKind.ROUTES,
+    "quiet": SettingKind.PROSE,
+    "humans": SettingKind.ONE_OR_MORE,
+    "channel": SettingKind.PROSE,
+    "speaks_as": SettingKind.PROSE,
+    "key": SettingKind.PROSE,
+    "token_env": SettingKind.PROSE,
+    "database": SettingKind.PROSE,
+    "page": SettingKind.PROSE,
+}
 
 
-def one_or_more(raw: object) -> object:
-    """One name, or a list of them."""
-    return (raw,) if isinstance(raw, str) else names(raw)
+class TableKind(msgspec.Struct, frozen=True):
+    """One of these tables."""
+
+    name: str
+    part: Part
+    fields: Fields | None
+    """None: any name, each with one or more names."""
+    example: str = ""
+    """A name that people could give one of them; empty: there is one table, without a name."""
+    place: str = ""
+    """The field that names one file or several, from the folder of the file that says so."""
 
 
-class NamedTables(Generic[S]):
-    """What the files have said so far in the tables of one kind."""
+KINDS = (
+    TableKind("agents", "agents", AGENT, "claude", "cwd"),
+    TableKind("usage", "agents", USAGE),
+    TableKind("compaction", "agents", COMPACTION),
+    TableKind("sinks", "sinks", SINK, "oncall", "key"),
+    TableKind("hooks", "hooks", HOOK, "deploys", "secret_file"),
+    TableKind(TABLE, "sinks", None),
+)
 
-    def __init__(
-        self,
-        problems: list[SettingsProblem],
-        *,
-        kind: Literal["sinks", "hooks"],
-        example: str,
-        fields: Fields,
-        place: str,
-        spec: Callable[..., S],
-        wrong_with: Callable[[S, Iterable[str]], list[tuple[str, str]]],
-    ) -> None:
-        self._kind = kind
-        """The table that the others stand in."""
-        self._example = example
-        self._fields = fields
-        self._place = place
-        """The field that names one file or several, from the folder of the file that says so."""
-        self._spec = spec
-        self._wrong_with = wrong_with
+
+class TableReading:
+    """What the files have said so far in such tables."""
+
+    def __init__(self, problems: list[SettingsProblem]) -> None:
         self._problems = problems
-        self._given: dict[str, dict[str, Any]] = {}
-        self._sources: dict[tuple[str, ...], Source] = {}
-        self._unread: set[str] = set()
+        self._values: dict[Path_, dict[str, Any]] = {}
+        self._sources: dict[Path_, Source] = {}
+        self._unread: set[Path_] = set()
         """What could not be read as it was meant: rules about the whole of it would only repeat that."""
 
     def take(self, found: SettingsFile) -> None:
         """The tables of one file; they are taken out of it."""
-        kind = self._kind
-        tables = found.table.pop(kind, {})
-        if not isinstance(tables, dict):
-            self._wrong(f"{kind} must be tables such as [{kind}.{self._example}]", found.source((kind,)))
-            return
-        for name, table in tables.items():
-            self._sources.setdefault((name,), found.source((kind, name)))
+        for kind in KINDS:
+            table = found.table.pop(kind.name, {})
             if isinstance(table, dict):
-                self._read(found, name, table)
+                for name, inner in table.items() if kind.example else ():
+                    self._take_named(found, kind, name, inner)
+                if not kind.example:
+                    self._fields(found, kind, (kind.name,), table)
             else:
-                self._wrong(f"{kind}.{name} must be a table: [{kind}.{name}]", found.source((kind, name)))
+                such = f"tables such as [{kind.name}.{kind.example}]" if kind.example else f"a table: [{kind.name}]"
+                self._wrong(f"{kind.name} must be {such}", found.source((kind.name,)), kind.part)
 
-    def _read(self, found: SettingsFile, name: str, table: Mapping[str, Any]) -> None:
-        kept = self._given.setdefault(name, {})
+    def _take_named(self, found: SettingsFile, kind: TableKind, name: str, table: object) -> None:
+        path = (kind.name, name)
+        source = found.source(path)
+        if not isinstance(table, dict):
+            return self._wrong(f"{kind.name}.{name} must be a table: [{kind.name}.{name}]", source, kind.part)
+        if kind.fields is AGENT:
+            try:
+                check_name(name, "an agent's name")
+            except Refused as error:
+                return self._wrong(error.message, source, kind.part)
+            if "/" in name:
+                return self._wrong(f"an agent's name has no slash: {name!r}", source, kind.part)
+        self._sources.setdefault(path, source)
+        return self._fields(found, kind, path, table)
+
+    def _fields(self, found: SettingsFile, kind: TableKind, path: Path_, table: Mapping[str, Any]) -> None:
+        values = self._values.setdefault(path, {})
         for key, raw in table.items():
-            source = found.source((self._kind, name, key))
-            read = self._fields.get(key)
-            if read is None:
-                near = nearest(key, self._fields)
-                hint = f"did you mean {near!r}?" if near else "there are " + ", ".join(self._fields)
-                self._wrong(f"{self._kind}.{name} has no {key!r}; {hint}", source)
-                self._unread.add(name)
+            source = found.source((*path, key))
+            field = SettingKind.ONE_OR_MORE if kind.fields is None else kind.fields.get(key)
+            if field is None:
+                near = nearest(key, kind.fields or ())
+                hint = f"did you mean {near!r}?" if near else "there are " + ", ".join(kind.fields or ())
+                self._wrong(f"{'.'.join(path)} has no {key!r}; {hint}", source, kind.part)
+                self._unread.add(path)
                 continue
             try:
-                kept[key] = read(raw)
-            except UnfitTable as error:
-                self._wrong(f"{self._kind}.{name}.{key} {error}", source)
-                self._unread.add(name)
+                value = read_value(field, raw, ".".join((*path, key)))
+            except UnfitValue as error:
+                self._wrong(str(error), source, kind.part)
+                self._unread.add(path)
                 continue
-            if key == self._place:
-                kept[key] = _placed(kept[key], source)
-            self._sources[name, key] = source
+            values[key] = _placed(value, source) if key == kind.place else value
+            if key == "function" and kind.fields is AGENT:
+                values["installed"] = found.kind == USER
+            self._sources[(*path, key)] = source
 
-    def _wrong(self, says: str, source: Source) -> None:
-        self._problems.append(SettingsProblem(says, source.where, source.place, self._kind))
+    def _wrong(self, says: str, source: Source, part: Part) -> None:
+        self._problems.append(SettingsProblem(says, source.where, source.place, part))
 
-    def specs(self) -> dict[str, S]:
-        """All of them, as far as they could be read; what is wrong with the whole of one is a problem too."""
-        found = {}
-        for name, given in self._given.items():
-            spec = found[name] = self._spec(name=name, **given)
-            for field, says in () if name in self._unread else self._wrong_with(spec, given):
-                label = f"{self._kind}.{name}.{field}" if field else f"{self._kind}.{name}"
-                self._wrong(f"{label}: {says}", self._sources.get((name, field)) or self._sources[(name,)])
-        return found
+    def _specs(
+        self, part: Part, make: Callable[..., S], wrong_with: Callable[[S, Iterable[str]], list[tuple[str, str]]]
+    ) -> dict[str, S]:
+        """Those of one kind, as far as they could be read; what is wrong with the whole of one is a problem too."""
+        specs = {}
+        for path, values in self._values.items():
+            if path[0] != part:
+                continue
+            spec = specs[path[1]] = make(name=path[1], **values)
+            for field, says in () if path in self._unread else wrong_with(spec, values):
+                label = ".".join((*path, field) if field else path)
+                self._wrong(f"{label}: {says}", self._sources.get((*path, field)) or self._sources[path], part)
+        return specs
 
+    def sinks(self) -> dict[str, SinkSpec]:
+        """Who is told."""
+        return self._specs("sinks", SinkSpec, wrong_with_sink)
 
-def _placed(given: str | tuple[str, ...], source: Source) -> str | tuple[str, ...]:
-    """Files as they are found from the folder of the file that names them; `~` is somebody's home."""
-    if isinstance(given, tuple):
-        return tuple(str(_placed(one, source)) for one in given)
-    return given if source.folder is None or given.startswith("~") else str(source.folder / given)
+    def hooks(self) -> dict[str, HookSpec]:
+        """What becomes of webhooks from elsewhere."""
+        return self._specs("hooks", HookSpec, wrong_with_hook)
 
-
-# `[hooks.NAME]` in a file of settings: which fields a hook has.
-
-HOOK: Fields = {
-    "secret_env": one_or_more,
-    "secret_file": one_or_more,
-    "types": one_or_more,
-    "tolerance": length,
-    "max_body": count,
-    "task": text,
-    "role": text,
-    "run": text,
-    "priority": count,
-    "payload": text,
-    "question": text,
-    "option": text,
-    "text": text,
-}
-
-
-def hook_tables(problems: list[SettingsProblem]) -> NamedTables[HookSpec]:
-    """A reader of such tables, which tells `problems` what is wrong."""
-    return NamedTables(
-        problems,
-        kind="hooks",
-        example="deploys",
-        fields=HOOK,
-        place="secret_file",
-        spec=HookSpec,
-        wrong_with=wrong_with_hook,
-    )
-
-
-# `[sinks.NAME]` in a file of settings: which fields a sink has.
-
-
-def beginning(raw: object) -> object:
-    """Where in the journal a new sink begins."""
-    if raw in ("now", "start"):
-        return raw
-    raise UnfitTable('must be "now" or "start"')
-
-
-def routes(raw: object) -> object:
-    """Whom to tell, by severity."""
-    if isinstance(raw, dict):
-        return {severity: one_or_more(told) for severity, told in raw.items()}
-    raise UnfitTable('must be a table, such as { warning = ["env:SLACK_URL"], critical = ["env:PAGER_URL"] }')
-
-
-SINK: Fields = {
-    "kind": text,
-    "hears": one_or_more,
-    "begins": beginning,
-    "timeout": length,
-    "retries": count,
-    "apart": length,
-    "give_up": length,
-    "url": text,
-    "secret_env": one_or_more,
-    "allow_private": flag,
-    "max_body": count,
-    "routes": routes,
-    "quiet": text,
-    "humans": one_or_more,
-    "channel": text,
-    "speaks_as": text,
-    "key": text,
-    "token_env": text,
-    "database": text,
-    "page": text,
-}
-
-
-def sink_tables(problems: list[SettingsProblem]) -> NamedTables[SinkSpec]:
-    """A reader of such tables, which tells `problems` what is wrong."""
-    return NamedTables(
-        problems, kind="sinks", example="oncall", fields=SINK, place="key", spec=SinkSpec, wrong_with=wrong_with_sink
-    )
-
-
-# Reading `[webhook_secrets]`: by host, the names of the variables that hold what signs requests to it.
-
-
-class SecretsReading:
-    """What the files have said so far about the secrets of webhook requests."""
-
-    def __init__(self, problems: list[SettingsProblem]) -> None:
-        self._problems = problems
-        self.secrets: dict[str, tuple[str, ...]] = {}
-
-    def take(self, found: SettingsFile) -> None:
-        """The table of one file; it is taken out of it. A host's entry replaces that of a weaker file."""
-        table = found.table.pop(TABLE, {})
-        if not isinstance(table, dict):
-            self._wrong(f'{TABLE} must be a table: [{TABLE}], "oracle.example" = "NAME"', found.source((TABLE,)))
-            return
-        for host, raw in table.items():
-            names = [raw] if isinstance(raw, str) else raw
-            source = found.source((TABLE, host))
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                self._wrong(f"{TABLE}.{host} must be the name of a variable, or a list of them", source)
-            elif says := wrong_with_secrets(host, names):
-                self._wrong(f"{TABLE}.{host}: {says}", source)
+    def secrets(self) -> dict[str, tuple[str, ...]]:
+        """By host, the variables that hold what signs webhook requests to it."""
+        secrets = {}
+        for host, names in self._values.get((TABLE,), {}).items():
+            if says := wrong_with_secrets(host, names):
+                self._wrong(f"{TABLE}.{host}: {says}", self._sources[TABLE, host], "sinks")
             else:
-                self.secrets[host] = tuple(names)
+                secrets[host] = names
+        return secrets
 
-    def _wrong(self, says: str, source: Source) -> None:
-        self._problems.append(SettingsProblem(says, source.where, source.place, "sinks"))
+    def fleet(self, known_roles: Iterable[str]) -> Fleet:
+        """All agents, and where their usage is read."""
+        roles = list(known_roles)
+        agents = self._specs("agents", AgentSpec, lambda spec, _: wrong_with_agent(spec))
+        for name, spec in agents.items():
+            # A role is whatever tasks are given; but one that is nearly one of those set up here is a slip.
+            near = nearest(spec.role, roles, ratio=0.8) if spec.role and spec.role not in roles else None
+            if near is not None:
+                path = ("agents", name, "role")
+                says = f"{'.'.join(path)}: there is no role {spec.role!r}; did you mean {near!r}?"
+                self._wrong(says, self._sources[path], "agents")
+        usage, compaction = self._values.get(("usage",), {}), self._values.get(("compaction",), {})
+        for key, values in (("usage", usage), ("compaction", compaction)):
+            if values.get("command") and values.get("function"):
+                says = f"{key} has a command and a function; which of them?"
+                self._wrong(says, self._sources[key, "function"], "agents")
+        places = {name: place for name in agents if (place := self._sources["agents", name].place) is not None}
+        written = [self._sources["usage", key].place for key in USAGE if key in usage]
+        usage_place = next((place for place in written if place is not None), None)
+        return Fleet(agents, UsageSpec(**usage), CompactionSpec(**compaction), places, usage_place)
+
+
+def _placed(names: str | tuple[str, ...], source: Source) -> str | tuple[str, ...]:
+    """Files as they are found from the folder of the file that names them; `~` is somebody's home."""
+    if isinstance(names, tuple):
+        return tuple(str(_placed(name, source)) for name in names)
+    return names if source.folder is None or names.startswith("~") else str(source.folder / names)

@@ -1,94 +1,139 @@
-"""Reading and showing the value of a setting: as TOML has it, as the environment has it, as people read it."""
+"""Kinds of values: how each is read from TOML and the environment, shown to people, and told to editors.
+
+`KINDS` is the one table of them. Settings (`schema.py`) and the fields of named tables (`tables.py`) name a kind, and
+`read_value` reads all of them; what does not fit is `UnfitValue`, which names the setting and says what it must be.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import shlex
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from allswell.domain import duration
 from allswell.domain.values import command_of, hide
 from allswell.errors import Refused
-from allswell.settings.schema import Setting, SettingKind, Value
 
+DURATION_PATTERN = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
+Value = int | float | str | None
+
+
+class SettingKind(StrEnum):
+    """What a setting's value is."""
+
+    TEXT = "text"
+    DURATION = "duration"
+    SECONDS = "seconds"
+    """As a duration, but a bare number is seconds: what pools and queues are set with elsewhere."""
+    COUNT = "count"
+    SHARE = "share"
+    PERCENT = "percent"
+    SIZE = "size"
+    MONEY = "money"
+    """Dollars."""
+    CHOICE = "choice"
+    COMMAND = "command"
+    """A program with its arguments: a list of words, or a text that is split into words, without a shell."""
+    # What fields of named tables hold besides (`tables.py`).
+    INTEGER = "integer"
+    """A whole number, below 0 too."""
+    PROSE = "prose"
+    """Any text, of several lines too."""
+    WORDS = "words"
+    """The words of a command."""
+    NAMES = "names"
+    ONE_OR_MORE = "one_or_more"
+    """A name, or a list of them."""
+    FLAG = "flag"
+    VARIABLES = "variables"
+    """Of an environment."""
+    ROUTES = "routes"
+    """Whom to tell, by severity."""
+
+
+FieldKind = SettingKind | tuple[str, ...]
+"""What a field holds: a value of a kind, or one of these words."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)", re.IGNORECASE)
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-
-WANTED = {
-    SettingKind.TEXT: "text",
-    SettingKind.DURATION: 'milliseconds, or a duration such as "15m"',
-    SettingKind.SECONDS: 'seconds, or a duration such as "30s"',
-    SettingKind.COUNT: "a whole number",
-    SettingKind.SHARE: "a number between 0 and 1",
-    SettingKind.PERCENT: "a percentage, more than 0 and less than 100",
-    SettingKind.SIZE: 'bytes, or a size such as "500MB"',
-    SettingKind.MONEY: "an amount of dollars, more than 0",
-    SettingKind.CHOICE: "one of its choices",
-    SettingKind.COMMAND: 'a command: ["make", "test"] or "make test"',
-}
+_SEVERITIES = ("info", "warning", "critical")
 
 
 class UnfitValue(Exception):
     """A value that is not what its setting wants; the message says what would be."""
 
 
-def read(setting: Setting, raw: object) -> Value:
-    """The value that a source gives. Text is read as a number where one is wanted: the environment has only text."""
-    if setting.none is not None and raw == setting.none:
-        return None
-    value = _read(setting.kind, raw, setting.name)
-    if setting.choices and value not in setting.choices:
-        value = None
+def read_value(kind: FieldKind, raw: object, name: str, more: str = "") -> Any:  # noqa: ANN401 - as its kind has it
+    """A value of a kind; `UnfitValue` with its name, what it must be, and `more`, if it is not."""
+    if isinstance(kind, tuple):
+        value = raw if raw in kind else None
+        wanted = " or ".join(filter(None, (", ".join(f'"{one}"' for one in kind[:-1]), f'"{kind[-1]}"')))
+    else:
+        try:
+            value = KINDS[kind].read(raw, name)
+        except Refused as error:
+            raise UnfitValue(error.message) from None
+        wanted = KINDS[kind].wanted
     if value is None:
-        also = "" if setting.none is None else f', or "{setting.none}"'
-        wanted = " or ".join(f'"{choice}"' for choice in setting.choices) or WANTED[setting.kind]
-        shown = hide(raw) if setting.name == "store" and isinstance(raw, str) else raw
-        raise UnfitValue(f"{setting.name} must be {wanted}{also}, not {_described(shown)}")
+        raise UnfitValue(f"{name} must be {wanted}{more}")
     return value
 
 
-def _read(kind: SettingKind, raw: object, name: str) -> Value:
-    match kind:
-        case SettingKind.TEXT | SettingKind.CHOICE:
-            return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
-        case SettingKind.COMMAND:
-            return _command(raw, name)
-        case SettingKind.DURATION:
-            return _duration(raw, name)
-        case SettingKind.SECONDS:
-            return _seconds(raw, name)
-        case SettingKind.COUNT:
-            number = _number(raw)
-            return int(number) if number is not None and number.is_integer() and not isinstance(raw, float) else None
-        case SettingKind.SHARE:
-            number = _number(raw)
-            return number if number is not None and 0 <= number <= 1 else None
-        case SettingKind.PERCENT:
-            number = _number(raw.removesuffix("%") if isinstance(raw, str) else raw)
-            if number is None or not 0 < number < 100:
-                return None
-            return _plain(number)
-        case SettingKind.SIZE:
-            return _size(raw)
-        case SettingKind.MONEY:
-            number = _number(raw)
-            return _plain(number) if number is not None and 0 < number <= 1_000_000 else None
+def show_value(kind: SettingKind, value: Value) -> str:
+    """A value as people read it; passwords are never shown."""
+    return KINDS[kind].show(value)
+
+
+def shape(kind: FieldKind, none: str | None = None) -> dict[str, Any]:
+    """What a value of a kind is in JSON Schema; `none` stands for "no value" there."""
+    shapes = [{"enum": list(kind)}] if isinstance(kind, tuple) else [dict(one) for one in KINDS[kind].shapes]
+    shapes += [] if none is None else [{"const": none}]
+    return shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+
+
+def _text(raw: object, _: str) -> str | None:
+    return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
+
+
+def _prose(raw: object, _: str) -> str | None:
+    return raw if isinstance(raw, str) and "\0" not in raw else None
 
 
 def _command(raw: object, name: str) -> str | None:
-    try:
-        return shlex.join(command_of(raw, name)) or None
-    except Refused as error:
-        raise UnfitValue(error.message) from None
+    return shlex.join(command_of(raw, name)) or None
+
+
+def _words(raw: object, name: str) -> tuple[str, ...] | None:
+    words = _names(raw, name)
+    return words if words and not any("\0" in word for word in words) else None
+
+
+def _names(raw: object, _: str) -> tuple[str, ...] | None:
+    return tuple(raw) if isinstance(raw, list) and all(isinstance(word, str) for word in raw) else None
+
+
+def _one_or_more(raw: object, name: str) -> tuple[str, ...] | None:
+    return (raw,) if isinstance(raw, str) else _names(raw, name)
+
+
+def _routes(raw: object, name: str) -> dict[str, tuple[str, ...]] | None:
+    if not isinstance(raw, dict):
+        return None
+    return {severity: read_value(SettingKind.ONE_OR_MORE, told, f"{name}.{severity}") for severity, told in raw.items()}
+
+
+def _variables(raw: object, _: str) -> dict[str, str] | None:
+    return dict(raw) if isinstance(raw, dict) and all(isinstance(value, str) for value in raw.values()) else None
+
+
+def _flag(raw: object, _: str) -> bool | None:
+    return raw if isinstance(raw, bool) else None
 
 
 def _duration(raw: object, name: str) -> int | None:
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        return None
-    try:
-        return duration.parse(raw, where=name)
-    except Refused as error:
-        raise UnfitValue(error.message) from None
+    return None if isinstance(raw, bool) or not isinstance(raw, int | str) else duration.parse(raw, where=name)
 
 
 def _seconds(raw: object, name: str) -> float | None:
@@ -96,12 +141,44 @@ def _seconds(raw: object, name: str) -> float | None:
     if seconds is None:
         try:
             length = _duration(raw, name) if isinstance(raw, str) else None
-        except UnfitValue:  # its words are about milliseconds
+        except Refused:  # its words are about milliseconds
             return None
         return None if length is None else _plain(length / 1_000)
     if not 0 <= seconds * 1_000 <= duration.LONGEST:
         raise UnfitValue(f"{name} must be between 0 and 366 days")
     return _plain(seconds)
+
+
+def _integer(raw: object, _: str) -> int | None:
+    number = _number(raw)
+    return int(number) if number is not None and number.is_integer() and not isinstance(raw, float) else None
+
+
+def _count(raw: object, name: str) -> int | None:
+    number = _integer(raw, name)
+    return number if number is not None and number >= 0 else None
+
+
+def _share(raw: object, _: str) -> float | None:
+    number = _number(raw)
+    return number if number is not None and 0 <= number <= 1 else None
+
+
+def _percent(raw: object, _: str) -> float | None:
+    number = _number(raw.removesuffix("%") if isinstance(raw, str) else raw)
+    return _plain(number) if number is not None and 0 < number < 100 else None
+
+
+def _size(raw: object, _: str) -> int | None:
+    if isinstance(raw, str) and (parts := _SIZE.fullmatch(raw.strip())):
+        return round(float(parts[1]) * _SIZES[parts[2].lower()])
+    number = _number(raw)
+    return int(number) if number is not None and number >= 0 and number.is_integer() else None
+
+
+def _money(raw: object, _: str) -> float | None:
+    number = _number(raw)
+    return _plain(number) if number is not None and 0 < number <= 1_000_000 else None
 
 
 def _plain(number: float) -> float:
@@ -120,14 +197,8 @@ def _number(raw: object) -> float | None:
     return number if math.isfinite(number) and abs(number) < 2**53 else None
 
 
-def _size(raw: object) -> int | None:
-    if isinstance(raw, str) and (found := _SIZE.fullmatch(raw.strip())):
-        return round(float(found[1]) * _SIZES[found[2].lower()])
-    number = _number(raw)
-    return int(number) if number is not None and number >= 0 and number.is_integer() else None
-
-
-def _described(raw: object) -> str:
+def described(raw: object) -> str:
+    """What a source gives, in a few words."""
     if isinstance(raw, dict):
         return "a table"
     if isinstance(raw, list):
@@ -138,34 +209,104 @@ def _described(raw: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def show(setting: Setting, value: Value) -> str:
-    """A value as people read it, and as a file would take it; passwords are never shown."""
-    if value is None:
-        return setting.none or "-"
-    match setting.kind:
-        case SettingKind.DURATION:
-            return _show_length(int(value))
-        case SettingKind.SECONDS:
-            return _show_length(round(float(value) * 1_000))
-        case SettingKind.PERCENT:
-            return f"{value:g}%" if isinstance(value, float) else f"{value}%"
-        case SettingKind.SIZE:
-            return _show_size(int(value))
-        case SettingKind.MONEY:
-            return f"{value:g}" if isinstance(value, float) else str(value)
-        case SettingKind.TEXT | SettingKind.CHOICE | SettingKind.COMMAND:
-            return hide(str(value))
-        case SettingKind.COUNT | SettingKind.SHARE:
-            return f"{value:g}" if isinstance(value, float) else str(value)
+def _show_number(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _show_length(length: int) -> str:
-    words = duration.show(length)
+def _show_text(value: Value) -> str:
+    return hide(str(value))
+
+
+def _show_length(length: Value) -> str:
+    words = duration.show(int(length or 0))
     return words if duration.parse(words) == length else f"{length}ms"
 
 
-def _show_size(size: int) -> str:
+def _show_size(value: Value) -> str:
+    size = int(value or 0)
     for unit in ("TB", "GB", "MB", "kB"):
         if size >= _SIZES[unit.lower()]:
             return f"{size / _SIZES[unit.lower()]:g}{unit}"
     return f"{size}B"
+
+
+class ValueKind(NamedTuple):
+    """What is known about a kind of values."""
+
+    wanted: str
+    """What a value must be, in words."""
+    read: Callable[[object, str], Any]
+    """The value, by what a source gives and its name; None (or `Refused`) where it does not fit."""
+    shapes: tuple[dict[str, Any], ...]
+    """What it is in JSON Schema: one of these."""
+    show: Callable[[Value], str] = _show_text
+    """How people read it."""
+
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_LIST: dict[str, Any] = {"type": "array", "items": _TEXT}
+_WHOLE: dict[str, Any] = {"type": "integer", "minimum": 0}
+_FRACTIONS = DURATION_PATTERN.replace(r"|\d+\s*)", r"|\d+(\.\d+)?\s*)")
+_SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])\s*$"
+KINDS: dict[SettingKind, ValueKind] = {
+    SettingKind.TEXT: ValueKind("text", _text, (_TEXT | {"minLength": 1},)),
+    SettingKind.DURATION: ValueKind(
+        'milliseconds, or a duration such as "15m"',
+        _duration,
+        (_WHOLE, _TEXT | {"pattern": DURATION_PATTERN}),
+        _show_length,
+    ),
+    SettingKind.SECONDS: ValueKind(
+        'seconds, or a duration such as "30s"',
+        _seconds,
+        ({"type": "number", "minimum": 0}, _TEXT | {"pattern": _FRACTIONS}),
+        lambda value: _show_length(round(float(value or 0) * 1_000)),
+    ),
+    SettingKind.COUNT: ValueKind("a whole number, 0 or more", _count, ({"type": "integer"},), _show_number),
+    SettingKind.INTEGER: ValueKind("a whole number", _integer, ({"type": "integer"},), _show_number),
+    SettingKind.SHARE: ValueKind(
+        "a number between 0 and 1", _share, ({"type": "number", "minimum": 0, "maximum": 1},), _show_number
+    ),
+    SettingKind.PERCENT: ValueKind(
+        "a percentage, more than 0 and less than 100",
+        _percent,
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100},),
+        lambda value: f"{_show_number(value)}%",
+    ),
+    SettingKind.SIZE: ValueKind(
+        'bytes, or a size such as "500MB"', _size, (_WHOLE, _TEXT | {"pattern": _SIZE_PATTERN}), _show_size
+    ),
+    SettingKind.MONEY: ValueKind(
+        "an amount of dollars, more than 0",
+        _money,
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000},),
+        _show_number,
+    ),
+    SettingKind.CHOICE: ValueKind("one of its choices", _text, (_TEXT,)),
+    SettingKind.COMMAND: ValueKind(
+        'a command: ["make", "test"] or "make test"', _command, (_TEXT, _LIST | {"minItems": 1})
+    ),
+    SettingKind.PROSE: ValueKind("text", _prose, (_TEXT,)),
+    SettingKind.WORDS: ValueKind(
+        'a list of words, such as ["claude", "-p", "{prompt}"]; nothing goes through a shell',
+        _words,
+        (_LIST | {"minItems": 1},),
+    ),
+    SettingKind.NAMES: ValueKind('a list of names, such as ["ANTHROPIC_*"]', _names, (_LIST,)),
+    SettingKind.ONE_OR_MORE: ValueKind("a name, or a list of names", _one_or_more, (_TEXT, _LIST)),
+    SettingKind.FLAG: ValueKind("true or false", _flag, ({"type": "boolean"},)),
+    SettingKind.VARIABLES: ValueKind(
+        'a table of text, such as { LOG = "info" }', _variables, ({"type": "object", "additionalProperties": _TEXT},)
+    ),
+    SettingKind.ROUTES: ValueKind(
+        'a table, such as { warning = ["env:SLACK_URL"], critical = ["env:PAGER_URL"] }',
+        _routes,
+        (
+            {
+                "type": "object",
+                "propertyNames": {"enum": list(_SEVERITIES)},
+                "additionalProperties": {"anyOf": [_TEXT, _LIST]},
+            },
+        ),
+    ),
+}

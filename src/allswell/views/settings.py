@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from allswell.domain.access.key import is_over
 from allswell.domain.check.model import Severity
-from allswell.settings.schema import Value
+from allswell.settings.values import Value
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:

@@ -280,22 +280,32 @@ TURN = 1.0
 """How often it looks whether to stop."""
 
 
-class Listener:
-    """The thread that listens, on a connection of its own."""
+class BackgroundThread:
+    """A thread of a worker's that runs until it is told to stop."""
 
-    def __init__(self, plan: WorkerPlan, reader: Reader) -> None:
-        self._plan = plan
-        self._reader = reader
+    def __init__(self, name: str) -> None:
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="allswell-listener", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Tell it to stop; it is not waited for."""
         self._over.set()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class Listener(BackgroundThread):
+    """The thread that listens, on a connection of its own."""
+
+    def __init__(self, plan: WorkerPlan, reader: Reader) -> None:
+        super().__init__("allswell-listener")
+        self._plan = plan
+        self._reader = reader
 
     def _run(self) -> None:
         pause = FIRST_LISTEN_PAUSE

@@ -36,7 +36,7 @@ from allswell.worker.event_loop import HandlerLoop
 from allswell.worker.handlers import Function, Handlers, HookFunction, WorkerHook, WorkerPlan, checked_plan
 from allswell.worker.metrics import RepeatedLog, WorkerMetrics
 from allswell.worker.queue import Queue, QueueToken
-from allswell.worker.reader import Listener, Reader
+from allswell.worker.reader import BackgroundThread, Listener, Reader
 from allswell.worker.session import LATE, LINE_SECONDS, WorkerSession
 from allswell.worker.setup import refuse_unless_ready
 from allswell.worker.status import WorkerStatus, be_gone, be_present
@@ -58,24 +58,15 @@ LATE_SECONDS = 1.0
 """A look that comes so long after the last one comes after a pause of the whole process: that is no handler's fault."""
 
 
-class StuckHandlerDetector:
+class StuckHandlerDetector(BackgroundThread):
     """The thread that looks."""
 
     def __init__(self, shift: WorkerSession, reader: Reader, on_critical: Callable[[str], None]) -> None:
+        super().__init__("allswell-watcher")
         self._shift = shift
         self._reader = reader
         self._on_critical = on_critical
         self._looked = time.monotonic()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="allswell-watcher", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._over.set()
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
@@ -127,25 +118,20 @@ TELL_LIMIT = 1.0
 repeated = RepeatedLog(log)
 
 
-class VisibilityKeeper:
+class VisibilityKeeper(BackgroundThread):
     """The thread that hides messages for longer."""
 
     def __init__(self, shift: WorkerSession, tell: Callable[[], WorkerStatus]) -> None:
+        super().__init__("allswell-keeper")
         self._shift = shift
         self._tell = tell
         self._name = f"{socket.gethostname()}:{os.getpid()}:{time.time():.3f}"
         self._told = -inf
-        self._over = threading.Event()
         self._connection: psycopg.Connection[Any] | None = None
-        self._thread = threading.Thread(target=self._run, name="allswell-keeper", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
 
     def stop(self) -> None:
-        """Stop."""
-        self._over.set()
+        """Stop, and wait for it for a moment: it says goodbye to the database."""
+        super().stop()
         self._thread.join(1.0)
 
     def _run(self) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from allswell.domain.build.hearing import Rights, Speaker, follow_line
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.line import Line, Misread, RejectLine, read_line
+from allswell.domain.build.line import Line, Misread, RejectLine, read
 from allswell.domain.build.state import (
     AnswerQuestion,
     BuildAudit,
@@ -32,8 +32,7 @@ STANDING = BuildStanding({one.name: one for one in (FREE, HELD, IN_AUDIT)}, ques
 
 
 def follow(text: str, who: str = "@b", rights: Rights | None = None, *, keyed: bool = True, at: int = 200) -> BuildStep:
-    line = read_line(text)
-    assert line is not None
+    (line,) = read(text)
     assert not isinstance(line, Misread)
     said: Line = line
     speaker = Speaker(who, Millis(at), "m2", keyed)
@@ -59,7 +58,7 @@ def test_where_keys_are_required_claims_without_one_are_refused() -> None:
 
 @pytest.mark.row("C3")
 def test_the_same_claim_heard_twice_is_answered_once() -> None:
-    granted = follow_line(STANDING, read_line("CLAIM api"), Speaker("@a", Millis(100), "m1"), Rights(), BuildLimits())  # type: ignore[arg-type]
+    granted = follow_line(STANDING, read("CLAIM api")[0], Speaker("@a", Millis(100), "m1"), Rights(), BuildLimits())  # type: ignore[arg-type]
     assert isinstance(granted[0], IgnoreLine)
     assert isinstance(follow("CLAIM api", "@a"), SayLine)  # said again: it has not heard the ACK
     assert why(follow("CLAIM api")) == "already claimed"

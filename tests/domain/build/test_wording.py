@@ -28,7 +28,6 @@ from allswell.domain.build.line import (
     TimeoutLine,
     is_component_name,
     read,
-    read_line,
     shown,
     tasks_lines,
     write,
@@ -78,8 +77,8 @@ def test_case_bold_and_space_change_nothing(line: Line, shape: str) -> None:
     verb, rest = write(line).split(maxsplit=1)
     if "**" in rest or "__" in rest:
         shape = "  {} "  # only the first pair of marks is taken for bold
-    assert read_line(shape.format(f"{verb.lower()}  {rest}")) == line
-    assert read_line(f"**{verb.title()}** {rest}") == line
+    assert read(shape.format(f"{verb.lower()}  {rest}")) == [line]
+    assert read(f"**{verb.title()}** {rest}") == [line]
 
 
 @pytest.mark.parametrize(

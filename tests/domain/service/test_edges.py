@@ -40,7 +40,7 @@ from allswell.errors import Refused
 )
 def test_the_figures_of_retries(field: str, allowed: tuple[float, ...], beyond: tuple[float, ...]) -> None:
     def broken(value: float) -> int:
-        return sum(not holds for holds, _ in retry_rules(replace(RetryPolicy(), **{field: value})))
+        return sum(not rule.holds for rule in retry_rules(replace(RetryPolicy(), **{field: value})))
 
     assert [broken(value) for value in allowed] == [0] * len(allowed)
     assert [broken(value) for value in beyond] == [1] * len(beyond)
@@ -56,17 +56,17 @@ def test_the_figures_of_retries(field: str, allowed: tuple[float, ...], beyond: 
 )
 def test_the_figures_of_breakers(field: str, allowed: tuple[int, ...], beyond: tuple[int, ...]) -> None:
     def broken(value: int) -> int:
-        return sum(not holds for holds, _ in breaker_rules(replace(BreakerPolicy(), **{field: value})))
+        return sum(not rule.holds for rule in breaker_rules(replace(BreakerPolicy(), **{field: value})))
 
     assert [broken(value) for value in allowed] == [0] * len(allowed)
     assert [broken(value) for value in beyond] == [1] * len(beyond)
 
 
 def test_limits_may_be_as_long_as_the_hard_ones_and_a_grace_may_be_none() -> None:
-    assert scopes.broken_rules(ScopeLimits(grace=0)) == ()
-    assert len(scopes.broken_rules(ScopeLimits(grace=-1))) == 1
+    assert all(rule.holds for rule in scopes.limit_rules(ScopeLimits(grace=0)))
+    assert sum(not rule.holds for rule in scopes.limit_rules(ScopeLimits(grace=-1))) == 1
     hard = Timeouts(*astuple(ScopeLimits().hard_limits))
-    assert scopes.broken_rules(ScopeLimits(timeouts=hard)) == ()
+    assert all(rule.holds for rule in scopes.limit_rules(ScopeLimits(timeouts=hard)))
     assert positive(float(LONGEST), where="timeout") == LONGEST
     assert positive(0.5, where="timeout") == 0.5
     for value in (0.0, float(LONGEST) + 1, float("nan")):

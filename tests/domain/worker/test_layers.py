@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.worker.limits import HealthRules, Layers, checked_layers, drawing, layer_rules, statement_cap
+from allswell.domain.worker.limits import Layers, checked_layers, layer_rules, statement_cap
 
 
 @pytest.mark.row("W2")
@@ -67,10 +67,3 @@ def test_a_statement_ends_before_its_message_shows_again(layers: Layers, left: f
     cap = statement_cap(layers, left)
     assert 0 <= cap <= layers.statement_timeout < layers.visibility_timeout * 1_000 < layers.stuck_after * 1_000
     assert cap <= max(left, 0) * 1_000
-
-
-def test_the_drawing_shows_the_limits_in_force() -> None:
-    drawn = drawing(Layers(statement_timeout=1_000, visibility_timeout=2), HealthRules(critical_stuck=7, window=60_000))
-    assert len({len(line) for line in drawn.splitlines()}) == 1
-    for limit in ("1,000 ms", "2 s", "7 s", "7 stuck or 5 waits in vain in 60 s"):
-        assert limit in drawn

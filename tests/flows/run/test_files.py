@@ -12,7 +12,7 @@ import pytest
 
 from allswell.domain.receipts.step import Capture, ContextForResume, CutOffChoice, TimeoutRecord, offered
 from allswell.errors import Refused, Unavailable
-from allswell.flows.run.folder import FlowEvent, RunBase, RunRecord, all_records, find_base, with_run
+from allswell.flows.run.folder import FlowEvent, RunBase, RunRecord, all_records, find_base
 from allswell.runtime.workspace import files
 from allswell.runtime.workspace.files import Files, read, read_lines, stamp
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_read_is_as_if_it_were_not_there(tmp_path: Path) -> None:
 
 def test_a_run_is_found_by_any_of_its_ids(tmp_path: Path) -> None:
     home = tmp_path / ".allswell"
-    made = RunBase(home, with_run(record(tmp_path), "r_2"))
+    made = RunBase(home, msgspec.structs.replace(record(tmp_path), runs=("r_1", "r_2")))
     made.make(b"steps: []")
     RunBase(home, record(tmp_path, "r_9")).make(b"")
     assert (home / ".gitignore").read_text() == "*\n"

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import allswell
-from allswell.app import default_url
 from allswell.domain.build.line import AckLine, AuditLine, MergedLine, ReadyLine, RejectLine, TasksLine, read
 from allswell.domain.task.model import TaskFilter
+from allswell.settings import load
 from allswell.testing.chat import ChatRules, ChatServer, Said
 
 KILLS = int(os.environ.get("ALLSWELL_COORDINATOR_KILLS", "0"))
@@ -127,7 +127,7 @@ async def leases(store: str) -> Counter[tuple[str, str]]:
 def test_killed_at_any_moment_the_build_goes_on_and_every_line_is_said_once(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    store = str(request.getfixturevalue("pg_url")) if kind == "postgres" else default_url(tmp_path)
+    store = str(request.getfixturevalue("pg_url")) if kind == "postgres" else load(tmp_path).store
     most = KILLS or USUAL_KILLS[kind]
     names = [f"c{number}" for number in range(max(2, most // 2))]
     needs = [f"  - name: {name}\n    depends on: [{names[n - 1]}]\n" for n, name in enumerate(names) if n]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allswell import make_watch
-from allswell.domain.notify.delivery import DeliveryRetries
+from allswell.domain.notify.spec import SinkSpec
 from allswell.interfaces.notifications.follower import Follower
 from allswell.interfaces.notifications.webhook import WebhookSink
 from allswell.store.sqlite import SqliteStore
@@ -37,13 +37,15 @@ def test_a_hanging_sink_does_not_slow_the_drain(tmp_path: Path) -> None:
 
 async def drain(path: Path, receiver: WebhookReceiver) -> float:
     """Seconds for a worker to do all tasks, with a sink that is told of each."""
-    sink = WebhookSink(
-        *("hook", receiver.url, [SECRET], lambda kind: kind == "task_completed"),
+    spec = SinkSpec(
+        name="hook",
+        hears=("task_completed",),
         begins="start",
-        patience=DeliveryRetries(),
-        private=True,
-        wall=SystemClock().wall,
+        url=receiver.url,
+        secret_env=("SECRET",),
+        allow_private=True,
     )
+    sink = WebhookSink(spec, {"SECRET": SECRET}, SystemClock().wall)
     async with make_watch(SqliteStore(path)) as watch:
         await watch.submit_many([{"name": f"{number}"} for number in range(TASKS)])
         running = asyncio.ensure_future(Follower(watch, sink, "one").run())

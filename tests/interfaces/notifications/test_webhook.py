@@ -2,25 +2,34 @@
 
 import asyncio
 import base64
+import gzip
 import random
+import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from allswell.app import make_watch
 from allswell.domain.ids import Millis, TaskId
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter, DeliveryRetries
-from allswell.domain.rules.event import Entry, Event, Position
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter
+from allswell.domain.notify.spec import SinkSpec
+from allswell.domain.rules.event import KINDS, Entry, Event, Position
 from allswell.errors import Refused
+from allswell.interfaces.notifications import posting
 from allswell.interfaces.notifications.follower import Follower
 from allswell.interfaces.notifications.sink import NotDelivered
-from allswell.interfaces.notifications.webhook import WebhookSink, _tls
+from allswell.interfaces.notifications.webhook import WebhookSink, signer
 from allswell.store.memory import MemoryStore
 from allswell.timing.clock import SystemClock
 from tests.support.fakes import Hang, Lose, Status, WebhookReceiver, Well
 
 OLD, NEW = ("whsec_" + base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
-QUICK = DeliveryRetries(retries=3, apart=50, slowest=200)
 wall = SystemClock().wall
 ENTRY = Entry(Position(1, 2), Millis(1_700_000_000_123), Event("task_failed", TaskId("t_1"), data={"reason": "“ö”"}))
 
@@ -32,15 +41,19 @@ def receiver() -> Iterator[WebhookReceiver]:
 
 
 def sink_for(url: str, *secrets: str, private: bool = True, body_most: int = 10_000, limit: float = 5) -> WebhookSink:
-    return WebhookSink(
-        *("web", url, secrets or (OLD,), lambda kind: kind != "task_ready"),
+    environ = {f"SECRET_{number}": secret for number, secret in enumerate(secrets or (OLD,))}
+    spec = SinkSpec(
+        name="web",
+        hears=tuple(kind for kind in KINDS if kind != "task_ready"),
         begins="start",
-        patience=QUICK,
-        private=private,
-        body_most=body_most,
-        limit=limit,
-        wall=wall,
+        timeout=int(limit * 1_000),
+        apart=50,
+        url=url,
+        secret_env=tuple(environ),
+        allow_private=private,
+        max_body=body_most,
     )
+    return WebhookSink(spec, environ, wall)
 
 
 def send(sink: WebhookSink, id_: str = "msg_1", body: str | None = None) -> None:
@@ -120,8 +133,8 @@ def test_a_status_is_enough_where_the_body_makes_no_sense(receiver: WebhookRecei
 
 def test_certificates_are_read_once() -> None:
     """Reading them takes tens of milliseconds, during which the process that watches a fleet would do nothing else."""
-    assert _tls() is _tls()
-    assert _tls().check_hostname
+    assert posting._tls() is posting._tls()
+    assert posting._tls().check_hostname
 
 
 def test_a_body_that_is_too_big_is_not_sent(receiver: WebhookReceiver) -> None:
@@ -155,6 +168,72 @@ def test_where_a_name_leads_is_checked_when_connecting(
     assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
 
 
+def certificate(folder: Path, name: str) -> ssl.SSLContext:
+    """A server's own certificate for a name; what trusts it lies in `folder`."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    began, names = datetime(2020, 1, 1, tzinfo=UTC), x509.SubjectAlternativeName([x509.DNSName(name)])
+    made = x509.CertificateBuilder(subject, subject, key.public_key(), 1, began, datetime(2100, 1, 1, tzinfo=UTC))
+    made = made.add_extension(names, critical=False)
+    plain = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(*plain))
+    (folder / "own.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "own.pem", folder / "key.pem")
+    return context
+
+
+@pytest.mark.row("M9")
+@pytest.mark.parametrize("name", ["hooks.example", "other.example"])
+def test_tls_asks_for_the_hosts_own_name_whatever_address_it_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = certificate(tmp_path, name)
+    trusting = ssl.create_default_context(cafile=tmp_path / "own.pem")
+    monkeypatch.setattr(posting, "_tls", lambda: trusting)
+
+    async def lookup(self: object, host: str, port: int, **_: object) -> list[object]:
+        return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        await writer.drain()
+        writer.close()
+
+    async def main() -> posting.Posted:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=served)
+        url = urlsplit(f"https://hooks.example:{server.sockets[0].getsockname()[1]}/")
+        monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", lookup)
+        async with server:
+            return await posting.post(url, b"{}", {}, private=True)
+
+    if name == "hooks.example":
+        assert asyncio.run(main()).body == b"ok"
+    else:
+        with pytest.raises(NotDelivered, match=r"hooks\.example cannot be reached: .*(certificate|Hostname)"):
+            asyncio.run(main())
+
+
+def test_no_proxy_of_the_environment_is_told(receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    send(sink_for(receiver.url))
+    assert list(receiver.taken) == ["msg_1"]
+
+
+def test_a_head_without_an_end_is_not_read_for_ever(receiver: WebhookReceiver) -> None:
+    receiver.script(Status(200, {f"x-{number}": "y" * 60_000 for number in range(4)}))
+    with pytest.raises(NotDelivered, match="broke off"):
+        send(sink_for(receiver.url))
+
+
+def test_a_compressed_answer_is_not_unpacked(receiver: WebhookReceiver) -> None:
+    receiver.script(Status(400, {"content-encoding": "gzip"}, gzip.compress(b"x" * 10_000_000)[:100]))
+    with pytest.raises(NotDelivered, match="answered 400"):
+        send(sink_for(receiver.url))
+
+
 @pytest.mark.parametrize(
     "url, says",
     [
@@ -182,8 +261,13 @@ def test_a_url_that_cannot_be_right_is_refused_at_once(url: str, says: str) -> N
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "hunter2", "whsec_" + "A" * 200])
 def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
-    with pytest.raises(Refused, match="openssl rand -base64 32") as caught:
+    with pytest.raises(
+        Refused, match="openssl rand -base64 32" if secret else "the variable SECRET_0 is not set"
+    ) as caught:
         sink_for("https://hooks.example/", secret)
+    assert "hunter2" not in caught.value.message
+    with pytest.raises(Refused, match="openssl rand -base64 32") as caught:
+        signer(secret, where="hooks.x")
     assert "hunter2" not in caught.value.message
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+import allswell.interfaces.notifications.posting  # noqa: F401 - before a limit of 300 ms runs
 from allswell import Lease, Watch
 from allswell.app import make_watch
 from allswell.domain.mesh.request import MeshFigures

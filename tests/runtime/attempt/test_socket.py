@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from allswell.domain.agents.quota import Quota
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime import agent_socket as said
-from allswell.runtime.agent_socket import LONGEST, AnyWord, SocketReply, let_outsiders_speak, say
+from allswell.runtime.agent_socket import LONGEST, AnyWord, SocketReply, say
 from allswell.runtime.attempt import AttemptRunner, End
 from tests import patience
 from tests.runtime.attempt.stage import Stage, stage
@@ -29,11 +28,9 @@ _SECRETS: dict[str, str] = {}
 
 
 @pytest.fixture(autouse=True)
-def _outsiders() -> Iterator[None]:
+def _outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests themselves speak, from outside of the attempt."""
-    let_outsiders_speak(True)
-    yield
-    let_outsiders_speak(None)
+    monkeypatch.setattr(said, "_outsiders", True)
 
 
 async def _begin(here: Stage, attempt: AttemptRunner) -> tuple[asyncio.Task[object], str]:

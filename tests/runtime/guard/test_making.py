@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import Refused
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.runtime.guard.guard import use_policy
 
 NO_BREAKER = GuardPolicy(breaker=None)
 WRONG: Any = 5
@@ -34,16 +34,12 @@ def test_a_guard_that_names_no_policy_goes_by_the_settings(monkeypatch: pytest.M
     monkeypatch.setenv("ALLSWELL_BREAKER_PROBE_LEASE", "1s")
     monkeypatch.setenv("ALLSWELL_BREAKER_THEN", "wait")
     monkeypatch.setenv("ALLSWELL_BREAKER_FIRST_CALL", "wait")
-    use_policy(None)
-    try:
-        made = allswell.guard("s", retries=1).policy
-        # A probe's lease is never shorter than the attempt that it is.
-        assert made.breaker == BreakerPolicy(open_after=2, probe_lease=120_000, then="wait")
-        assert (made.patient, allswell.guard("s", patient=False).policy.patient) == (True, False)
-        assert made.retry == RetryPolicy(backoff=2_000, retries=1)
-    finally:
-        monkeypatch.undo()
-        use_policy(None)
+    monkeypatch.setattr(import_module("allswell.runtime.guard.guard"), "_in_force", None)
+    made = allswell.guard("s", retries=1).policy
+    # A probe's lease is never shorter than the attempt that it is.
+    assert made.breaker == BreakerPolicy(open_after=2, probe_lease=120_000, then="wait")
+    assert (made.patient, allswell.guard("s", patient=False).policy.patient) == (True, False)
+    assert made.retry == RetryPolicy(backoff=2_000, retries=1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from allswell.domain.receipts.snapshot import SnapshotLimits, Why
 from allswell.runtime.workspace.recover import recover
-from allswell.runtime.workspace.snapshot import keep_baseline, list_snapshots, take
+from allswell.runtime.workspace.snapshot import list_snapshots, take
 from tests.runtime.workspace.repository import files_in, write
 
 
@@ -43,42 +43,12 @@ def test_the_manifest_says_what_was_there(tmp_path: Path) -> None:
     assert {"\\xff", "back\\\\slash", "new\nline"} <= set(files)
 
 
-def test_with_a_baseline_only_changes_are_copied_and_apply_knows_them(tmp_path: Path) -> None:
-    folder = plain(tmp_path / "folder")
-    keep_baseline(folder, "t_1", 1)
-    write(folder, "a", "changed")
-    write(folder, "new", "n")
-    write(folder, "run", "#!/bin/sh\n", 0o751)  # written again, and the same
-    (folder / "\udcff").unlink()
-    snapshot = take(folder, "t_1", 1, reason="a test")
-    assert set(files_in(Path(snapshot.name) / "files")) == {b"a", b"new"}
-    write(folder, "a", b"aaa")
-    (folder / "new").unlink()
-    done = recover(snapshot, apply=True)
-    assert (done.replaced, done.written, done.deleted) == (("a",), ("new",), ("\\xff",))
-    assert (folder / "a").read_text() == "changed"
-    assert {one.path for one in done.missing} >= {"run", "deep/down/b"}
-
-
-def test_a_change_that_keeps_size_and_time_is_seen(tmp_path: Path) -> None:
-    folder = plain(tmp_path / "folder")
-    keep_baseline(folder, "t_1", 1)
-    status = (folder / "a").stat()
-    write(folder, "a", "xyz")
-    os.utime(folder / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
-    snapshot = take(folder, "t_1", 1, reason="a test")
-    assert set(files_in(Path(snapshot.name) / "files")) == {b"a"}
-
-
-def test_limits_hold_and_a_baseline_that_is_damaged_is_none(tmp_path: Path) -> None:
+def test_limits_hold(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     write(folder, "small", "s")
     write(folder, "big", "b" * 1_000)
-    keep_baseline(folder, "t_1", 1)
-    write(folder, ".allswell/snapshots/t_1/1/baseline.json", '{"taken_at": ')
     snapshot = take(folder, "t_1", 1, reason="a test", limits=SnapshotLimits(max_file=100))
     assert [(one.path, one.why) for one in snapshot.left_out] == [("big", Why.TOO_BIG)]
-    assert "cannot be read" in snapshot.notes[0]
     assert set(files_in(Path(snapshot.name) / "files")) == {b"small"}
 
 

@@ -397,11 +397,6 @@ def _lines(message: str) -> Iterator[str]:
     return (line for line in message.replace("\r\n", "\n").split("\n") if line and not line.isspace())
 
 
-def read_line(text: str) -> Line | Misread | None:
-    """One line of text as a line of the protocol; None if it does not begin with a verb."""
-    return next(iter(_read(text)), None)
-
-
 def _read(text: str) -> list[Line | Misread]:
     """What a line of text says: nothing, one thing, or, of claims, several."""
     text = _without_markdown(_UNSHOWN.sub("�", text).strip())

@@ -20,7 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token, asker_of
-from allswell.domain.lease import claim as claiming
+from allswell.domain.lease.claim import check_claim, grant
+from allswell.domain.lease.claim import claim as decide_claim
 from allswell.domain.mesh.delivery import BLOCKED, passes, unanswered, with_stand
 from allswell.domain.mesh.health import charged, concerned, own_row, target
 from allswell.domain.mesh.routing import agent_of, family, may_be_asked, role_of
@@ -87,7 +88,7 @@ def _answered(case: TaskAggregate, stand: RequestRecord, command: Respond, now: 
         if case.lease is not None:
             end_attempt(free, "answered_by_another", now, detail=command.agent)
         free.case = requeue(free.case, now)
-        taken = claiming.grant(free.case, Claim(command.id, command.agent), now)
+        taken = grant(free.case, Claim(command.id, command.agent), now)
         taken.events.clear()
         steps += (free, taken)
         case = taken.case
@@ -270,7 +271,7 @@ def _something_else(situation: RowSnapshot, command: MoveOn, outcomes: Sequence[
     claim = _claim(situation, command)
     if told is None and (given := _given(situation, command)):
         return Decision(given, outcomes=outcomes)
-    claiming.check_claim(claim)
+    check_claim(claim)
     return Decision(outcomes=outcomes, claim=replace(claim, after=told))
 
 
@@ -285,7 +286,7 @@ def _given(situation: RowSnapshot, command: MoveOn) -> object:
     """What it was given before and still has, or nothing."""
     if not command.claims:
         return []
-    before = claiming.claim(situation, _claim(situation, command))
+    before = decide_claim(situation, _claim(situation, command))
     return [] if before.claim is not None else before.answer
 
 

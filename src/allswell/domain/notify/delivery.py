@@ -16,7 +16,7 @@ process that dies loses none. The rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -137,14 +137,6 @@ def is_down(delivery: Delivery, patience: DeliveryRetries) -> bool:
 def again(delivery: Delivery) -> Delivery:
     """The delivery as a human wants it tried again: at once, and as patiently as a new one."""
     return replace(delivery, tries=0, next_at=Millis(0), failing_since=None, given_up=False)
-
-
-def lines(waiting: Iterable[Delivery]) -> dict[str, list[Delivery]]:
-    """What still has to be delivered, by target, each line in its order."""
-    found: dict[str, list[Delivery]] = {}
-    for delivery in sorted((one for one in waiting if not one.given_up), key=lambda one: (one.place, one.id)):
-        found.setdefault(delivery.target, []).append(delivery)
-    return found
 
 
 def due(line: Sequence[Delivery], now: Millis, most: int) -> Sequence[Delivery]:

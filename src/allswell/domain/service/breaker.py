@@ -46,6 +46,7 @@ from allswell.domain.duration import LONGEST
 from allswell.domain.ids import Millis
 from allswell.domain.service.classify import NOT_THE_SERVICES_FAULT
 from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.values import Requirement, require
 from allswell.errors import Refused
 
 Then = Literal["probe", "wait"]
@@ -71,32 +72,29 @@ COUNT_MAX = 1_000_000
 """Failures in a row beyond which a figure is a mistake."""
 
 
-def breaker_rules(breaker: BreakerPolicy) -> list[tuple[bool, str]]:
-    """Every rule that these figures must keep, with whether they do."""
-    lengths = {"pause": breaker.pause, "probe_lease": breaker.probe_lease}
+def breaker_rules(breaker: BreakerPolicy) -> list[Requirement]:
+    """Every rule that these figures must keep."""
+    opens, escalates = ("breaker.open_after", breaker.open_after), ("breaker.escalate_after", breaker.escalate_after)
+    too_soon = "{} must be at least {}, or a human would be asked about a service that is still called"
+    lengths = {"breaker.pause": breaker.pause, "breaker.probe_lease": breaker.probe_lease}
     return [
-        (breaker.open_after >= 1, f"breaker.open_after ({breaker.open_after}) must be at least 1"),
-        (breaker.escalate_after <= COUNT_MAX, f"breaker.escalate_after must be at most {COUNT_MAX}"),
-        (
-            breaker.escalate_after >= breaker.open_after,
-            (
-                f"breaker.escalate_after ({breaker.escalate_after}) must be at least breaker.open_after"
-                f" ({breaker.open_after}), or a human would be asked about a service that is still called"
-            ),
-        ),
+        require(breaker.open_after >= 1, "{} must be at least 1", opens),
+        require(breaker.escalate_after <= COUNT_MAX, f"{{}} must be at most {COUNT_MAX}", escalates),
+        require(breaker.escalate_after >= breaker.open_after, too_soon, escalates, opens),
         *(
-            (0 < size <= LONGEST, f"breaker.{name} ({size} ms) must be positive and at most 366 days")
+            require(0 < size <= LONGEST, "{} must be positive and at most 366 days", (name, f"{size} ms"))
             for name, size in lengths.items()
         ),
-        (breaker.then in get_args(Then), f"breaker.then ({breaker.then!r}) must be 'probe' or 'wait'"),
+        require(breaker.then in get_args(Then), "{} must be 'probe' or 'wait'", ("breaker.then", repr(breaker.then))),
     ]
 
 
 def check_breaker(breaker: BreakerPolicy) -> None:
     """Refuse figures that cannot work."""
-    broken = [text for holds, text in breaker_rules(breaker) if not holds]
+    broken = [rule for rule in breaker_rules(breaker) if not rule.holds]
     if broken:
-        raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where=broken[0].split(" ", 1)[0])
+        says = "; ".join(rule.says for rule in broken)
+        raise Refused("bad_policy", f"impossible policy: {says}", where=broken[0].figures[0])
 
 
 class Stand(StrEnum):

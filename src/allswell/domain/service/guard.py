@@ -177,7 +177,7 @@ def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
     if wrong:
         yield from wrong
         return
-    yield from retry_rules(policy.retry)
+    yield from ((rule.holds, rule.says) for rule in retry_rules(policy.retry))
     for name in ("timeout", "attempt_timeout"):
         length: int | None = getattr(policy, name)
         yield length is None or 0 < length <= LONGEST, f"{name} ({length} ms) must be positive and at most 366 days"
@@ -188,7 +188,7 @@ def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
         yield known is None or known.retries > 0 or count == 0, f"retries.{error} ({count}): {error} is never retried"
     if policy.breaker is not None:
         attempt, lease = policy.attempt_timeout, policy.breaker.probe_lease
-        yield from breaker_rules(policy.breaker)
+        yield from ((rule.holds, rule.says) for rule in breaker_rules(policy.breaker))
         yield (
             attempt is None or attempt <= lease,
             (

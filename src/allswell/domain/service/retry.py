@@ -17,6 +17,7 @@ import msgspec
 from allswell.domain.agents.denied import Denied
 from allswell.domain.duration import LONGEST, show
 from allswell.domain.ids import Millis
+from allswell.domain.values import Requirement, require
 
 
 class ErrorClass(StrEnum):
@@ -118,31 +119,21 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, for
 _COUNT_MAX = 1_000_000
 
 
-def retry_rules(retry: RetryPolicy) -> list[tuple[bool, str]]:
-    """Every rule that these figures must keep, with whether they do."""
-    lengths = {"backoff": retry.backoff, "retry_after_cap": retry.retry_after_cap}
+def retry_rules(retry: RetryPolicy) -> list[Requirement]:
+    """Every rule that these figures must keep."""
+    backoff, cap = ("retry.backoff", f"{retry.backoff} ms"), ("retry.retry_after_cap", f"{retry.retry_after_cap} ms")
+    wait = ("retry.retry_after_default", f"{retry.retry_after_default} ms")
+    attempts, retries = ("retry.max_attempts", retry.max_attempts), ("retry.retries", retry.retries)
+    counts = (attempts, retries, ("retry.timeouts", retry.timeouts))
     return [
-        *((size <= LONGEST, f"retry.{name} ({size} ms) must be at most 366 days") for name, size in lengths.items()),
-        (retry.backoff >= 0, f"retry.backoff ({retry.backoff} ms) must not be negative"),
-        (0 <= retry.jitter <= 1, f"retry.jitter ({retry.jitter}) must be between 0 and 1"),
-        (
-            0 <= retry.retry_after_default <= retry.retry_after_cap,
-            (
-                f"retry.retry_after_default ({retry.retry_after_default} ms) must be at most"
-                f" retry.retry_after_cap ({retry.retry_after_cap} ms)"
-            ),
-        ),
-        *(
-            (count is None or count <= _COUNT_MAX, f"retry.{name} ({count}) must be at most {_COUNT_MAX:,}")
-            for name, count in (
-                ("max_attempts", retry.max_attempts),
-                ("retries", retry.retries),
-                ("timeouts", retry.timeouts),
-            )
-        ),
-        (retry.max_attempts >= 1, f"retry.max_attempts ({retry.max_attempts}) must be at least 1"),
-        (retry.retries is None or retry.retries >= 0, f"retry.retries ({retry.retries}) must not be negative"),
-        (retry.timeouts is None or retry.timeouts >= 0, f"retry.timeouts ({retry.timeouts}) must not be negative"),
+        require(retry.backoff <= LONGEST, "{} must be at most 366 days", backoff),
+        require(retry.retry_after_cap <= LONGEST, "{} must be at most 366 days", cap),
+        require(retry.backoff >= 0, "{} must not be negative", backoff),
+        require(0 <= retry.jitter <= 1, "{} must be between 0 and 1", ("retry.jitter", retry.jitter)),
+        require(0 <= retry.retry_after_default <= retry.retry_after_cap, "{} must be at most {}", wait, cap),
+        *(require((one[1] or 0) <= _COUNT_MAX, f"{{}} must be at most {_COUNT_MAX:,}", one) for one in counts),
+        require(retry.max_attempts >= 1, "{} must be at least 1", attempts),
+        *(require((one[1] or 0) >= 0, "{} must not be negative", one) for one in counts[1:]),
     ]
 
 

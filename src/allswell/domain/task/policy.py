@@ -12,6 +12,7 @@ import msgspec
 
 from allswell.domain.duration import LONGEST
 from allswell.domain.service.retry import RetryPolicy, retry_rules
+from allswell.domain.values import Requirement, require
 from allswell.errors import Refused
 
 DELEGATION_TIMEOUT = 600_000
@@ -54,73 +55,70 @@ class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_u
         """This policy, or `Refused` with every rule it breaks."""
         broken = broken_rules(self)
         if broken:
-            raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where="policy")
+            raise Refused("bad_policy", "impossible policy: " + "; ".join(rule.says for rule in broken), where="policy")
         return self
 
 
-def rules(policy: Policy) -> list[tuple[bool, str]]:
-    """Every rule a policy must keep, with whether it does."""
+def rules(policy: Policy, limit_name: str = "timeout") -> list[Requirement]:
+    """Every rule a policy must keep; `limit_name` is what its reader calls the limit of an attempt."""
     limit = LONGEST if policy.timeout is None else policy.timeout
-    lengths = {
-        "timeout": limit,
-        "checkpoint_interval": policy.checkpoint_interval,
-        "recovery_grace": policy.recovery_grace,
-        "delegation_timeout": policy.delegation_timeout,
-        "verify_timeout": policy.verify_timeout,
-    }
+    timeout, idle = (limit_name, f"{limit} ms"), ("idle", f"{policy.idle} ms")
+    interval = ("checkpoint_interval", f"{policy.checkpoint_interval} ms")
+    answer = ("checkpoint_timeout", f"{policy.checkpoint_timeout} ms")
+    recovery = ("recovery_grace", f"{policy.recovery_grace} ms")
+    delegation = ("delegation_timeout", f"{policy.delegation_timeout} ms")
+    verifying = ("verify_timeout", f"{policy.verify_timeout} ms")
+    stalls, timeouts = ("stall_threshold", policy.stall_threshold), ("timeout_escalation", policy.timeout_escalation)
+    overlap = "{} must be positive and less than {}, or one wait would run into the next"
+    verdicts = f"{{}} must be from 1 to {VERIFY_ATTEMPTS_MAX}"
+    program = f"verify must be a command: the name of a program, and at most {VERIFY_WORDS_MAX - 1} arguments"
+    short = f"verify must be at most {VERIFY_LENGTH_MAX:,} characters long, without null characters"
     return [
-        *((length <= LONGEST, f"{name} ({length} ms) must be at most 366 days") for name, length in lengths.items()),
-        (limit > 0, f"timeout ({limit} ms) must be positive"),
-        (
-            policy.idle is None or 0 < policy.idle <= limit,
-            f"idle ({policy.idle} ms) must be positive and at most timeout ({limit} ms)",
-        ),
-        (
-            0 < policy.checkpoint_timeout < policy.checkpoint_interval,
-            (
-                f"checkpoint_timeout ({policy.checkpoint_timeout} ms) must be positive and less than"
-                f" checkpoint_interval ({policy.checkpoint_interval} ms), or one wait would run into the next"
-            ),
-        ),
-        (policy.stall_threshold >= 1, f"stall_threshold ({policy.stall_threshold}) must be at least 1"),
-        (policy.timeout_escalation >= 1, f"timeout_escalation ({policy.timeout_escalation}) must be at least 1"),
-        (policy.recovery_grace >= 0, f"recovery_grace ({policy.recovery_grace} ms) must not be negative"),
-        (
-            policy.delegation_timeout > 0,
-            f"delegation_timeout ({policy.delegation_timeout} ms) must be positive",
-        ),
         *(
-            (count <= COUNT_MAX, f"{name} ({count}) must be at most {COUNT_MAX:,}")
-            for name, count in (
-                ("stall_threshold", policy.stall_threshold),
-                ("timeout_escalation", policy.timeout_escalation),
+            require(length <= LONGEST, "{} must be at most 366 days", figure)
+            for length, figure in (
+                (limit, timeout),
+                (policy.checkpoint_interval, interval),
+                (policy.recovery_grace, recovery),
+                (policy.delegation_timeout, delegation),
+                (policy.verify_timeout, verifying),
             )
         ),
-        (
+        require(limit > 0, "{} must be positive", timeout),
+        require(policy.idle is None or 0 < policy.idle <= limit, "{} must be positive and at most {}", idle, timeout),
+        require(0 < policy.checkpoint_timeout < policy.checkpoint_interval, overlap, answer, interval),
+        require(policy.stall_threshold >= 1, "{} must be at least 1", stalls),
+        require(policy.timeout_escalation >= 1, "{} must be at least 1", timeouts),
+        require(policy.recovery_grace >= 0, "{} must not be negative", recovery),
+        require(policy.delegation_timeout > 0, "{} must be positive", delegation),
+        *(require(one[1] <= COUNT_MAX, f"{{}} must be at most {COUNT_MAX:,}", one) for one in (stalls, timeouts)),
+        require(
             policy.max_cost is None or 0 < policy.max_cost <= COST_MAX,
-            f"max_cost_usd ({policy.max_cost}) must be positive and at most {COST_MAX}",
+            f"{{}} must be positive and at most {COST_MAX}",
+            ("max_cost_usd", policy.max_cost),
         ),
-        (policy.verify_timeout > 0, f"verify_timeout ({policy.verify_timeout} ms) must be positive"),
-        (
-            1 <= policy.verify_attempts <= VERIFY_ATTEMPTS_MAX,
-            f"verify_attempts ({policy.verify_attempts}) must be from 1 to {VERIFY_ATTEMPTS_MAX}",
+        require(policy.verify_timeout > 0, "{} must be positive", verifying),
+        require(
+            1 <= policy.verify_attempts <= VERIFY_ATTEMPTS_MAX, verdicts, ("verify_attempts", policy.verify_attempts)
         ),
-        (
+        Requirement(
             not policy.verify or (bool(policy.verify[0].strip()) and len(policy.verify) <= VERIFY_WORDS_MAX),
-            f"verify must be a command: the name of a program, and at most {VERIFY_WORDS_MAX - 1} arguments",
+            program,
+            ("verify",),
         ),
-        (
+        Requirement(
             sum(map(len, policy.verify)) <= VERIFY_LENGTH_MAX and not any("\0" in word for word in policy.verify),
-            f"verify must be at most {VERIFY_LENGTH_MAX:,} characters long, without null characters",
+            short,
+            ("verify",),
         ),
         *retry_rules(policy.retry),
     ]
 
 
 @lru_cache(maxsize=1_024)
-def broken_rules(policy: Policy) -> tuple[str, ...]:
+def broken_rules(policy: Policy, limit_name: str = "timeout") -> tuple[Requirement, ...]:
     """The rules that this policy breaks; most tasks share a policy, so the verdict is remembered."""
-    return tuple(text for holds, text in rules(policy) if not holds)
+    return tuple(rule for rule in rules(policy, limit_name) if not rule.holds)
 
 
 DEFAULT = Policy()

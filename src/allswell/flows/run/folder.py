@@ -23,7 +23,7 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from allswell.domain.receipts.step import Artifact, Capture, PartialArtifact, St
 from allswell.errors import Refused, Unavailable
 from allswell.flows.spec import OutputSpec
 from allswell.runtime.workspace.files import Files, open_folder, open_plain, open_there, own_folder, read, read_lines
-from allswell.store import files as state_folder
+from allswell.store.files import make as make_state_folder
 
 RUNS = "runs"
 _RECORD = "run.json"
@@ -108,7 +108,7 @@ class RunBase:
     def make(self, source: bytes) -> None:
         """Make the folder of a new run, the record last: a folder without one is no run."""
         try:
-            state_folder.make(self.home)
+            make_state_folder(self.home)
             for folder in (self.receipts, self.llm):
                 os.close(open_folder(folder, make=True))
         except OSError as error:
@@ -258,11 +258,6 @@ def _read_record(folder: Path) -> RunRecord | None:
     """The record of a run; None if there is none, or one whose names would lead out of its folder."""
     record = read(folder / _RECORD, RunRecord)
     return record if record is not None and is_file_name(record.run) and is_file_name(record.flow) else None
-
-
-def with_run(record: RunRecord, run: str, inputs: Mapping[str, Any] | None = None) -> RunRecord:
-    """The record of a run that goes on under another id of the store's."""
-    return msgspec.structs.replace(record, runs=(*record.runs, run), inputs=dict(inputs or record.inputs))
 
 
 # The files that a step leaves: looked for when it ends, measured, and known again when a run goes on.

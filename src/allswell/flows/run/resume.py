@@ -49,7 +49,7 @@ from allswell.runtime.process.leftovers import end_orphans
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.baseline import Baseline, Before, before, read_baseline
 from allswell.runtime.workspace.files import stamp
-from allswell.runtime.workspace.git import Git, scratch_folder
+from allswell.runtime.workspace.git import git_of
 from allswell.runtime.workspace.snapshot import take
 from allswell.runtime.workspace.survey import LINK
 
@@ -444,8 +444,7 @@ def _check_out(top: Path, head: str, paths: Sequence[str]) -> set[str]:
     """Give files what a commit has of them, by an index of our own: the repository's stays as it is. Which it has."""
     wanted = {unspell(path) for path in paths}
     try:
-        with scratch_folder() as scratch:
-            git = Git(os.fsencode(top), timeout=_LIMITS.git_timeout, scratch=scratch)
+        with git_of(top, _LIMITS.git_timeout) as git:
             git.run("read-tree", head)
             there = wanted & set(git.run("ls-files", "-z", "--cached").split(b"\0"))
             if there:

@@ -335,8 +335,8 @@ class ChatSession:
                 raise Displaced("another connection uses the same key")
             return frame
 
-    async def _next_soon(self, seconds: float = OPENING) -> ChatFrame:
-        async with asyncio.timeout(seconds):
+    async def _next_soon(self) -> ChatFrame:
+        async with asyncio.timeout(OPENING):
             return await self._next()
 
     def _refused(self, code: str, why: str) -> Refused:

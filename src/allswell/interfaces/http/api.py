@@ -21,10 +21,7 @@ from allswell.domain.rules.bounds import check_look
 from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep
 from allswell.domain.scopes import HEADER
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.interfaces.http import attempts, decisions, events, leases, tasks
-from allswell.interfaces.http import leases as requests
-from allswell.interfaces.http import status as admin
-from allswell.interfaces.http import status as looking
+from allswell.interfaces.http import attempts, decisions, events, leases, status, tasks
 from allswell.interfaces.http.leases import claimed
 from allswell.interfaces.http.mcp import PATH as MCP_PATH
 from allswell.interfaces.http.metrics import PATH as METRICS
@@ -138,12 +135,12 @@ ROUTES: tuple[Route[Any], ...] = (
     *tasks.ROUTES,
     *leases.ROUTES,
     *decisions.ROUTES,
-    *requests.REQUEST_ROUTES,
-    *looking.ROUTES,
+    *leases.REQUEST_ROUTES,
+    *status.ROUTES,
     *attempts.ROUTES,
-    *admin.ADMIN_ROUTES,
+    *status.ADMIN_ROUTES,
     *events.ROUTES,
-    *admin.KEY_ROUTES,
+    *status.KEY_ROUTES,
     *RPC_ROUTES,
 )
 _READY_SECONDS = 2.0

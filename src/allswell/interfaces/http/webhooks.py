@@ -104,10 +104,9 @@ def check_signature_headers(headers: Headers) -> tuple[str, str, str]:
     return id_, at, signatures
 
 
-def make_hooks(specs: Mapping[str, HookSpec], environ: Mapping[str, str] | None = None) -> dict[str, IncomingHook]:
+def make_hooks(specs: Mapping[str, HookSpec]) -> dict[str, IncomingHook]:
     """The hooks that are written down, with their secrets; `Refused` if one of them cannot be."""
-    found = os.environ if environ is None else environ
-    return {name: IncomingHook(spec, found) for name, spec in specs.items()}
+    return {name: IncomingHook(spec, os.environ) for name, spec in specs.items()}
 
 
 def absent_hook() -> IncomingHook:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,7 +42,7 @@ from allswell.domain.values import nearest
 from allswell.engine.status.journal import asked_of
 from allswell.errors import Refused
 from allswell.interfaces.chat.agentchat import AgentChat, ChatPlace, read_key
-from allswell.interfaces.notifications.sink import NotDelivered, SinkMessage, variable
+from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.runtime.calls import Threads
 from allswell.store.views import Views
 
@@ -175,17 +175,22 @@ _decode_told = msgspec.json.Decoder(dict[str, int]).decode
 _MINUTE = 60_000
 
 
-class AlertsSink:
+class _ToldQuestions(SinkDefaults):
+    """A sink whose deliveries say of which questions somebody was told."""
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """Of which questions somebody was told."""
+        asked = dict.fromkeys(alert.question for alert in (_decode(one.body) for one in batch) if alert.question)
+        return [Event("question_told", data={"question": question, "sink": self.name}) for question in asked]
+
+
+class AlertsSink(_ToldQuestions):
     """Tells people."""
 
     together = SHOWN
 
     def __init__(self, spec: SinkSpec, environ: Mapping[str, str], local: Callable[[int], datetime]) -> None:
-        self.name = spec.name
-        self.begins: Literal["now", "start"] = spec.begins
-        self.limit = spec.timeout / 1_000
-        self.patience = spec.patience
-        self.memory = ""
+        super().__init__(spec)
         self._spec = spec
         self._local = local
         self._hears = hearing(spec, DEFAULT_HEARS)
@@ -195,7 +200,7 @@ class AlertsSink:
             for severity in SEVERITIES
             for number, route in enumerate(routes_for(spec, severity))
         }
-        self.targets: Sequence[str] = tuple(self._routes)
+        self.targets = tuple(self._routes)
 
     async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
         """An alert for each route of its severity."""
@@ -227,17 +232,9 @@ class AlertsSink:
         """Say something to one route."""
         await self._routes[target].tell(severity, title, text)
 
-    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
-        """Of which questions somebody was told."""
-        asked = dict.fromkeys(alert.question for alert in (_decode(one.body) for one in batch) if alert.question)
-        return [Event("question_told", data={"question": question, "sink": self.name}) for question in asked]
-
     async def check(self) -> str:
         """All that can be known without telling anybody is known by now."""
         return f"{len(self._routes)} route(s); `allswell alerts test` tries them"
-
-    async def close(self) -> None:
-        """Nothing stays open between two messages."""
 
 
 # The chat sink: what happens is said in an AgentChat channel, line by line, in the protocol's own sentences.
@@ -246,18 +243,13 @@ class AlertsSink:
 # echoed it. An echo that is lost may let a line be said twice; chat servers know no ids of ours.
 
 
-class ChatSink:
+class ChatSink(_ToldQuestions):
     """Says it in a channel."""
 
     together = 20
-    targets: Sequence[str] = ("",)
-    memory = ""
 
     def __init__(self, spec: SinkSpec) -> None:
-        self.name = spec.name
-        self.begins: Literal["now", "start"] = spec.begins
-        self.limit = spec.timeout / 1_000
-        self.patience = spec.patience
+        super().__init__(spec)
         self._mesh = MESH in (spec.hears or (MESH,))
         self._humans = spec.humans
         self._hears = hearing(spec, (MESH,))
@@ -280,23 +272,10 @@ class ChatSink:
         except (Refused, ChannelClosed) as error:
             raise NotDelivered(DeliveryFailure(f"{self._place.url}: {error}")) from None
 
-    def free_at(self, target: str, now: int) -> int:
-        """It may be told something at any time."""
-        del target
-        return now
-
-    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
-        """Of which questions somebody was told."""
-        asked = dict.fromkeys(alert.question for alert in (_decode(one.body) for one in batch) if alert.question)
-        return [Event("question_told", data={"question": question, "sink": self.name}) for question in asked]
-
     async def check(self) -> str:
         """Nobody is disturbed: what can be read is right."""
         known = "by its key" if self._key is not None else "as a stranger"
         return f"{self._place.channel} at {self._place.url}, {known}"
-
-    async def close(self) -> None:
-        """Nothing stays open between two messages."""
 
 
 def line_of(alert: Alert) -> str:

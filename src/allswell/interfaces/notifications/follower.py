@@ -41,13 +41,13 @@ from allswell.domain.notify.delivery import (
     memory_key,
     put_off,
 )
-from allswell.domain.notify.spec import EVERYTHING, SinkSpec, hearing
+from allswell.domain.notify.spec import SinkSpec
 from allswell.domain.rules.event import Entry, Event, Position
 from allswell.engine.status.journal import journal_end
 from allswell.engine.wakeup import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
-from allswell.interfaces.notifications.sink import NotDelivered, Sink, variable
+from allswell.interfaces.notifications.sink import NotDelivered, Sink
 from allswell.interfaces.notifications.webhook import Posting
 from allswell.runtime.process.identity import is_dead, this_process
 from allswell.settings.settings import Settings
@@ -343,7 +343,6 @@ def make_sink(
     spec: SinkSpec,
     environ: Mapping[str, str] | None = None,
     *,
-    wall: Callable[[], int] | None = None,
     local: Callable[[int], datetime] = local_time,
 ) -> Sink:
     """The sink that is written down so; `Refused` if it cannot be made."""
@@ -356,26 +355,14 @@ def make_sink(
         from allswell.interfaces.notifications.alerts import ChatSink
 
         return ChatSink(spec)
-    wall = wall or SystemClock().wall
+    wall = SystemClock().wall
     if spec.kind == "notion":
         from allswell.interfaces.notifications.notion import NotionSink
 
         return NotionSink(spec, environ, wall)
     from allswell.interfaces.notifications.webhook import WebhookSink
 
-    where = f"sinks.{spec.name}.secret_env"
-    return WebhookSink(
-        spec.name,
-        spec.url,
-        [variable(name, environ, where) for name in spec.secret_env],
-        hearing(spec, (EVERYTHING,)).__contains__,
-        begins=spec.begins,
-        patience=spec.patience,
-        limit=spec.timeout / 1_000,
-        private=spec.allow_private,
-        body_most=spec.max_body,
-        wall=wall,
-    )
+    return WebhookSink(spec, environ, wall)
 
 
 def posting_of(settings: Settings, wall: Callable[[], int]) -> Posting:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,11 +18,11 @@ from allswell.domain.mesh.comms import Comm
 from allswell.domain.notify.alert import ID, TITLE, news_of, page_of, schema, wrong_with_schema
 from allswell.domain.notify.delivery import Delivery, DeliveryFailure
 from allswell.domain.notify.spec import SinkSpec
-from allswell.domain.rules.event import Entry, Event
+from allswell.domain.rules.event import Entry
 from allswell.domain.service.classify import asked_wait
 from allswell.engine.status.journal import comm_of
 from allswell.errors import Refused
-from allswell.interfaces.notifications.sink import NotDelivered, SinkMessage, variable
+from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.store.views import Views
 from allswell.views.fields import moment
 
@@ -36,18 +36,11 @@ _REMEMBERED = 1_000
 _decode = msgspec.json.Decoder(Comm).decode
 
 
-class NotionSink:
+class NotionSink(SinkDefaults):
     """Keeps the log."""
 
-    together = 1
-    targets: Sequence[str] = ("",)
-    memory = ""
-
     def __init__(self, spec: SinkSpec, environ: Mapping[str, str], wall: Callable[[], int]) -> None:
-        self.name = spec.name
-        self.begins: Literal["now", "start"] = spec.begins
-        self.limit = spec.timeout / 1_000
-        self.patience = spec.patience
+        super().__init__(spec)
         self._spec = spec
         self._wall = wall
         self._client = _client(spec, variable(spec.token_env, environ, f"sinks.{spec.name}.token_env"))
@@ -96,16 +89,6 @@ class NotionSink:
             found = await self._call(self._client.databases.retrieve, self._spec.database)
             self._source = str(_part(found, "data_sources", 0, "id"))
         return self._source
-
-    def free_at(self, target: str, now: int) -> int:
-        """It may be told something at any time."""
-        del target
-        return now
-
-    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
-        """Nothing is told of what went well."""
-        del batch
-        return ()
 
     # --- looking after it ---------------------------------------------------------------------------------------------
 

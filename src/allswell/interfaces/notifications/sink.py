@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from allswell.domain.notify.delivery import Delivery, DeliveryFailure, DeliveryRetries
+from allswell.domain.notify.spec import SinkSpec
 from allswell.domain.rules.event import Entry, Event
 from allswell.errors import AllswellError, Refused
 from allswell.store.views import Views
@@ -73,6 +74,33 @@ class Sink(Protocol):
     async def close(self) -> None:
         """Let everything go."""
         ...
+
+
+class SinkDefaults:
+    """What most sinks have in common."""
+
+    together = 1
+    targets: Sequence[str] = ("",)
+    memory = ""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self.name = spec.name
+        self.begins: Literal["now", "start"] = spec.begins
+        self.limit = spec.timeout / 1_000
+        self.patience = spec.patience
+
+    def free_at(self, target: str, now: int) -> int:
+        """It may be told something at any time."""
+        del target
+        return now
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """Nothing is told of what went well."""
+        del batch
+        return ()
+
+    async def close(self) -> None:
+        """Nothing stays open between two messages."""
 
 
 # Secrets come from the environment; a settings file only names the variable.

@@ -6,7 +6,7 @@ are `webhook-id`, the same for every try (a receiver that has seen it answers we
 replaced while both sides still know the old one.
 
 Any 2xx is the end of it. What the receiver can never take (400, 410, 413, 414, 415, 422) is given up; whatever else
-goes wrong is tried again.
+goes wrong is tried again. `posting.py` posts.
 """
 
 from __future__ import annotations
@@ -15,57 +15,36 @@ import asyncio
 import base64
 import binascii
 import contextlib
-import functools
-import ssl
-import string
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from importlib import import_module
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from allswell.domain.ids import Millis
-from allswell.domain.mesh.routing import LEAVE, LEAVE_URL, why_not, wrong_with_url
-from allswell.domain.notify.delivery import Delivery, DeliveryFailure, DeliveryRetries
-from allswell.domain.notify.spec import TABLE, WebhookSecrets, secrets_for
-from allswell.domain.rules.event import Entry, Event
-from allswell.domain.service.classify import asked_wait
+from allswell.domain.mesh.routing import LEAVE, LEAVE_URL, wrong_with_url
+from allswell.domain.notify.delivery import Delivery, DeliveryFailure
+from allswell.domain.notify.spec import EVERYTHING, TABLE, SinkSpec, WebhookSecrets, hearing, secrets_for
+from allswell.domain.rules.event import Entry
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.interfaces.notifications.sink import NotDelivered, SinkMessage, variable
+from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.store.views import Views
 from allswell.timing.nursery import Nursery
 from allswell.views.delivery import EventShape
 from allswell.views.fields import moment
 
-# Posting over HTTP to an address that was checked.
-#
-# The usual clients look a host up by themselves, after any check that we could make. Here the host is looked up, every
-# address it has is checked (domain/mesh/routing.py), and one of those is connected to; TLS still asks for the host's
-# own name. Redirects are not followed: they would lead to an address that nobody has set up.
-
-_HEAD_MOST = 65_536
-_BODY_MOST = 65_536
-"""What is read of an answer."""
-_WITHOUT_BODY = (204, 205, 304)
-_SAID = 200
-"""Characters of an answer that are told."""
+if TYPE_CHECKING:
+    from allswell.interfaces.notifications.posting import Posted
 
 
-class Posted(msgspec.Struct, frozen=True):
-    """An answer."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Under lower-case names."""
-    body: bytes
-    """Its beginning."""
-    lacks: str = ""
-    """Why the body is not all of the answer: it was cut off, or is too long; empty where it is."""
+_POSTING = "allswell.interfaces.notifications.posting"
 
 
 def checked_url(url: str, *, private: bool, where: str, leave: str = LEAVE_URL) -> SplitResult:
@@ -76,139 +55,10 @@ def checked_url(url: str, *, private: bool, where: str, leave: str = LEAVE_URL) 
     return urlsplit(url)
 
 
-async def post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, private: bool) -> Posted:
-    """Post once, and return the answer whatever its status; `NotDelivered` if there is none."""
-    host = url.hostname or ""
-    secure = url.scheme == "https"
-    port = url.port or (443 if secure else 80)
-    reader, writer = await _connect(host, port, secure=secure, private=private)
-    try:
-        writer.write(_request(url, host, body, headers))
-        await writer.drain()
-        return await _answer(reader)
-    except (OSError, ssl.SSLError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-        raise NotDelivered(DeliveryFailure(f"the connection to {host} broke off: {_said(error)}")) from None
-    finally:
-        writer.transport.abort()
-
-
-def failure_of(answer: Posted, now: int, never: Collection[int]) -> DeliveryFailure:
-    """What went wrong, of an answer that is no 2xx; those of `never` are final. `now` is the wall clock."""
-    said = answer.body[:_SAID].decode("utf-8", "replace").strip()
-    shown = "".join(char if char.isprintable() else " " for char in said)
-    if 300 <= answer.status < 400:
-        shown = "redirects are not followed; set the URL that it leads to"
-    reason = f"answered {answer.status}" + (f": {shown}" if shown else "")
-    return DeliveryFailure(reason, final=answer.status in never, retry_after=asked_wait(answer.headers, now))
-
-
-async def _connect(
-    host: str, port: int, *, secure: bool, private: bool
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    addresses = await _checked_addresses(host, port, private=private)
-    last: Exception | None = None
-    for address in addresses:
-        try:
-            return await asyncio.open_connection(
-                address,
-                port,
-                ssl=_tls() if secure else None,
-                server_hostname=host if secure else None,
-                limit=_HEAD_MOST,
-            )
-        except (OSError, ssl.SSLError) as error:
-            last = error
-    raise NotDelivered(DeliveryFailure(f"{host} cannot be reached: {_said(last)}"))
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    """Made once: reading all certificates of a system takes tens of milliseconds, in which nothing else would move."""
-    return ssl.create_default_context()
-
-
-async def reachable(url: SplitResult, *, private: bool) -> list[str]:
-    """The addresses of a URL's host; `NotDelivered` if there are none, or one of them may not be reached."""
-    return await _checked_addresses(url.hostname or "", url.port or 443, private=private)
-
-
-async def _checked_addresses(host: str, port: int, *, private: bool) -> list[str]:
-    addresses = await _addresses(host, port)
-    for address in addresses:
-        reason = why_not(address, private=private)
-        if reason is not None:
-            raise NotDelivered(DeliveryFailure(f"{host} leads to {address}, which {reason}"))
-    return addresses
-
-
-async def _addresses(host: str, port: int) -> list[str]:
-    import socket
-
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise NotDelivered(DeliveryFailure(f"{host} is not known: {_said(error)}")) from None
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def _request(url: SplitResult, host: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    name = f"[{host}]" if ":" in host else host
-    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    lines = [
-        f"POST {path} HTTP/1.1",
-        f"host: {name}" + (f":{url.port}" if url.port else ""),
-        *(f"{key}: {value}" for key, value in headers.items()),
-        f"content-length: {len(body)}",
-        "connection: close",
-    ]
-    return "\r\n".join(lines).encode("ascii", "backslashreplace") + b"\r\n\r\n" + body
-
-
-async def _answer(reader: asyncio.StreamReader) -> Posted:
-    while True:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        version, code, *_ = [*head[0].split(" ", 2), ""]
-        if not version.startswith("HTTP/1.") or not code.isdigit():
-            raise ValueError("the answer is not HTTP")
-        if not code.startswith("1"):
-            break
-    pairs = (line.partition(":") for line in head[1:] if line)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    if int(code) in _WITHOUT_BODY:
-        return Posted(int(code), headers, b"")
-    try:
-        body = await _body(reader, headers)
-    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-        return Posted(int(code), headers, b"", "was cut off")  # for many callers the status alone will do
-    lacks = f"has more than {_BODY_MOST:,} bytes" if len(body) > _BODY_MOST else ""
-    return Posted(int(code), headers, body[:_BODY_MOST], lacks)
-
-
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
-    """All of it; or, where it is longer than is read of an answer, at least one byte more than that."""
-    enough = _BODY_MOST + 1
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        whole = b""
-        while len(whole) < enough and (size := _chunk_size(await reader.readline())):
-            whole += (await reader.readexactly(min(size, enough) + 2))[:-2] if size <= enough else bytes(enough)
-        return whole
-    if (length := headers.get("content-length", "")).isdigit():
-        return await reader.readexactly(min(int(length[:15]), enough))
-    whole = b""
-    while len(whole) < enough and (part := await reader.read(enough - len(whole))):
-        whole += part
-    return whole
-
-
-def _chunk_size(line: bytes) -> int:
-    digits = line.split(b";")[0].strip().decode("ascii", "replace")
-    if not digits or set(digits) - set(string.hexdigits):
-        raise ValueError("a chunk has no length")
-    return int(digits, 16)
-
-
-def _said(error: Exception | None) -> str:
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+async def _import_posting() -> None:
+    """Import what posts, in a thread: it takes so long that whatever else is on the loop would be late."""
+    if _POSTING not in sys.modules:
+        await asyncio.to_thread(import_module, _POSTING)
 
 
 # Signing what is posted, as Standard Webhooks has it: the id, the moment and the body, with each secret.
@@ -266,42 +116,24 @@ class WebhookBody(msgspec.Struct, frozen=True):
     data: EventShape
 
 
-class WebhookSink:
+class WebhookSink(SinkDefaults):
     """Posts to one URL."""
 
-    together = 1
-    targets: Sequence[str] = ("",)
-    memory = ""
-
-    def __init__(  # noqa: PLR0913 - each has a name
-        self,
-        name: str,
-        url: str,
-        secrets: Sequence[str],
-        hears: Callable[[str], bool],
-        *,
-        begins: Literal["now", "start"] = "now",
-        patience: DeliveryRetries | None = None,
-        limit: float = 30.0,
-        private: bool = False,
-        body_most: int = 262_144,
-        wall: Callable[[], int],
-    ) -> None:
-        self.name = name
-        self.begins = begins
-        self.limit = limit
-        self.patience = patience or DeliveryRetries()
-        self._url = checked_url(url, private=private, where=f"sinks.{name}.url")
-        self._signers = [signer(secret, where=f"sinks.{name}.secret_env") for secret in secrets]
-        self._hears = hears
-        self._private = private
-        self._body_most = body_most
+    def __init__(self, spec: SinkSpec, environ: Mapping[str, str], wall: Callable[[], int]) -> None:
+        super().__init__(spec)
+        where = f"sinks.{spec.name}"
+        self._url = checked_url(spec.url, private=spec.allow_private, where=f"{where}.url")
+        secrets = [variable(name, environ, f"{where}.secret_env") for name in spec.secret_env]
+        self._signers = [signer(secret, where=f"{where}.secret_env") for secret in secrets]
+        self._hears = hearing(spec, (EVERYTHING,))
+        self._private = spec.allow_private
+        self._body_most = spec.max_body
         self._wall = wall
 
     async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
         """An event as it is posted."""
         del views
-        if not self._hears(entry.event.kind):
+        if entry.event.kind not in self._hears:
             return ()
         body = WebhookBody(entry.event.kind, moment(entry.at), EventShape.of(entry))
         return [SinkMessage(_encode(body).decode())]
@@ -314,31 +146,24 @@ class WebhookSink:
             text = f"the message has {len(body):,} bytes, more than max_body ({self._body_most:,})"
             raise NotDelivered(DeliveryFailure(text, final=True))
         headers = signed_headers(delivery.id, delivery.body, self._signers, self._wall())
+        await _import_posting()
+        from allswell.interfaces.notifications.posting import failure_of, post
+
         answer = await post(self._url, body, headers, private=self._private)
         if not 200 <= answer.status < 300:
             raise NotDelivered(failure_of(answer, self._wall(), NEVER))
 
-    def free_at(self, target: str, now: int) -> int:
-        """It may be told something at any time."""
-        del target
-        return now
-
-    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
-        """Nothing is told of what went well."""
-        del batch
-        return ()
-
     async def check(self) -> str:
         """Whether the host is known, and may be reached."""
+        from allswell.interfaces.notifications.posting import checked_addresses
+
+        url = self._url
         try:
-            addresses = await reachable(self._url, private=self._private)
+            addresses = await checked_addresses(url.hostname or "", url.port or 443, private=self._private)
         except NotDelivered as error:
             where = f"sinks.{self.name}.url"
             raise Refused("unreachable", f"{where} cannot be told: {error.failure.reason}", where=where) from None
-        return f"{self._url.hostname} is at {', '.join(addresses)}; what is sent has {len(self._signers)} signature(s)"
-
-    async def close(self) -> None:
-        """Nothing stays open between two messages."""
+        return f"{url.hostname} is at {', '.join(addresses)}; what is sent has {len(self._signers)} signature(s)"
 
 
 # Delivering requests to an address: a 2xx is the answer, its body the result (M1, M9).
@@ -394,6 +219,7 @@ class Posting(msgspec.Struct, frozen=True):
 
 async def deliver_requests(watch: Watch, posting: Posting) -> None:
     """Post requests to addresses until cancelled; any number of processes may do it at once."""
+    await _import_posting()
     places = asyncio.Semaphore(_AT_ONCE)
     async with Nursery() as nursery:
         while True:
@@ -418,6 +244,8 @@ async def _deliver(lease: Lease, places: asyncio.Semaphore, posting: Posting) ->
 
 
 async def _post(lease: Lease, posting: Posting) -> None:
+    from allswell.interfaces.notifications.posting import post
+
     task = lease.granted.task
     asked, stand, origin = task.spec.request, task.record.request, task.spec.origin
     if asked is None or stand is None or origin is None:
@@ -447,6 +275,8 @@ async def _post(lease: Lease, posting: Posting) -> None:
 
 def _failure(answer: Posted, now: int) -> Failure | None:
     """What is wrong with an answer; None where it can be the result."""
+    from allswell.interfaces.notifications.posting import failure_of
+
     if 200 <= answer.status < 300:
         if not answer.lacks:
             return None

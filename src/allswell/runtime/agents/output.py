@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from allswell.domain.agents import output
-from allswell.domain.agents import refusal as usage_limit
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, from_plain
+from allswell.domain.agents.refusal import read as read_refusal
 from allswell.domain.agents.usage import Usage
 
 _WORDS = (b"imit", b"uota", b"429", b"Attempt ", b"CHECKPOINT", b"Checkpoint")
@@ -72,7 +72,7 @@ class OutputParser:
             self._say()
 
     def _line(self, line: bytes) -> None:
-        limit = usage_limit.read(line)
+        limit = read_refusal(line)
         if limit is not None:
             self._tell(self._heard.limit, limit)
         left = output.reported(line, self._window)

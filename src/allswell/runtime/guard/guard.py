@@ -49,7 +49,6 @@ from allswell.errors import Refused
 from allswell.runtime.call_timeouts import ATTEMPT
 from allswell.runtime.calls import settled
 from allswell.runtime.deadlines import limits
-from allswell.runtime.guard import breakers as memory
 from allswell.runtime.guard.blocks import (
     AsyncAttempts,
     Attempts,
@@ -59,6 +58,7 @@ from allswell.runtime.guard.blocks import (
     call_blocking,
     sync_stream,
 )
+from allswell.runtime.guard.breakers import SHARED as SHARED_BREAKERS
 from allswell.runtime.guard.breakers import AsyncBreakers, Awaited, Breakers
 from allswell.runtime.guard.call import AsyncTrial, SyncTrial, probing
 from allswell.timing.clock import Clock, SystemClock
@@ -87,12 +87,6 @@ def usual_policy() -> GuardPolicy:
         breaker = replace(breaker, probe_lease=lease)
         _in_force = GuardPolicy(attempt_timeout=attempt, retry=retry, breaker=breaker, patient=settings.patient)
     return _in_force
-
-
-def use_policy(given: GuardPolicy | None) -> None:
-    """Let guards that name no policy go by this one; None: by the settings, loaded anew when next asked for."""
-    global _in_force  # noqa: PLW0603
-    _in_force = given
 
 
 # Retry budgets: what the calls of this process may still spend on retries, service by service.
@@ -141,7 +135,7 @@ _entered: ContextVar[tuple[GuardAttempt, ...]] = ContextVar("allswell_guards_ent
 class Surroundings(NamedTuple):
     """What a guard needs of the world; tests hand in their own."""
 
-    breakers: Breakers = memory.SHARED
+    breakers: Breakers = SHARED_BREAKERS
     async_breakers: AsyncBreakers | None = None
     budgets: RetryBudgets = SHARED
     clock: Clock = SystemClock()

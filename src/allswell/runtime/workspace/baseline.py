@@ -30,7 +30,16 @@ from allswell.domain.receipts.receipt import Change
 from allswell.domain.receipts.snapshot import LeftOut, ObjectName, SnapshotLimits, can_be_kept, ref_name, spell, unspell
 from allswell.errors import Unavailable
 from allswell.runtime.workspace.files import create, own_folder, read_file, write_all
-from allswell.runtime.workspace.git import Git, GitFailed, common_dir_of, find_top, git_dir_of, head_of, scratch_folder
+from allswell.runtime.workspace.git import (
+    Git,
+    GitFailed,
+    common_dir_of,
+    find_top,
+    git_dir_of,
+    git_of,
+    head_of,
+    scratch_folder,
+)
 from allswell.runtime.workspace.survey import WHOLE, kind, open_file, open_here, walk
 from allswell.timing.clock import Clock, SystemClock
 
@@ -373,8 +382,7 @@ class _Taking:
 
     def _look(self, top: Path, opened: int) -> BaselineLook:
         try:
-            with scratch_folder() as scratch:
-                git = Git(os.fsencode(top), timeout=self._bounds.git_timeout, scratch=scratch)
+            with git_of(top, self._bounds.git_timeout) as git:
                 return look_by_git(git, opened, self._files)
         except (GitFailed, OSError) as error:
             return BaselineLook(head=head_of(top), cut=error.message if isinstance(error, GitFailed) else str(error))

@@ -1,12 +1,11 @@
-"""Snapshots without git: a manifest of every file, and copies of those that changed since a baseline.
+"""Snapshots without git: a manifest of every file, and copies of those that the attempt may have changed.
 
 Where it lies and what it says is `manifest`. A snapshot is written into a folder with another name, flushed and
 renamed: it is there as a whole or not at all.
 
-What has the size, inode and times of the baseline is taken as unchanged and not read, except when it was written in the
-last moment before the baseline was made, where times cannot tell. Where there is no baseline, a caller may say since
-when changes matter: the kernel's own time of the last change (ctime), which no program can set back, tells them. A
-repository whose git has failed is copied as a whole: nobody can say then which of its files are nowhere else.
+A caller may say since when changes matter: the kernel's own time of the last change (ctime), which no program can set
+back, tells them. A repository whose git has failed is copied as a whole: nobody can say then which of its files are
+nowhere else.
 """
 
 from __future__ import annotations
@@ -51,12 +50,11 @@ from allswell.runtime.workspace.files import (
 from allswell.runtime.workspace.git import Git
 from allswell.runtime.workspace.survey import LINK, in_use, open_file, open_here, refused, walk
 from allswell.settings.nearby import nearest_store
-from allswell.store import files as state_folder
+from allswell.store.files import make as make_state_folder
 
 # What a snapshot without git says about itself, and where it lies.
 #
 #     .allswell/snapshots/<task>/<attempt>/
-#       baseline.json      the manifest when the attempt began, if someone asked for it
 #       1/manifest.json    path, size, sha256, mode and mtime of every file
 #       1/files/…          those that changed, as they were
 #       2/…                a later snapshot of the same attempt, if anything had changed by then
@@ -135,16 +133,6 @@ def names_in(place: Path) -> list[str]:
             return sorted(os.listdir(opened))
     except OSError:
         return []
-
-
-def load_baseline(place: Path) -> tuple[Manifest | None, tuple[str, ...]]:
-    """The baseline of an attempt; one that cannot be read is as good as none, and no reason to keep nothing."""
-    if "baseline.json" not in names_in(place):
-        return None, ()
-    try:
-        return _load(place / "baseline.json"), ()
-    except Unavailable as error:
-        return None, (f"everything was copied: {error.message}",)
 
 
 def load(place: Path) -> Manifest:
@@ -322,7 +310,7 @@ class SnapshotOrder(msgspec.Struct, frozen=True):
     home: Path
     """The folder of ours that snapshots without git go into."""
     since: int | None = None
-    """Where there is no baseline: files that were last touched before this moment are listed and not copied."""
+    """Files that were last touched before this moment are listed and not copied."""
     everything: bool = False
     """Copy those too, after the others."""
     progress: Progress = msgspec.field(default_factory=Progress)
@@ -331,23 +319,6 @@ class SnapshotOrder(msgspec.Struct, frozen=True):
     def place(self) -> Path:
         """Where the snapshots of the attempt are."""
         return place_of(self.home, self.task, self.attempt)
-
-
-def keep_baseline(folder: Path, order: SnapshotOrder) -> Manifest:
-    """Note how a folder looks before an attempt works in it, so that only what it changes has to be copied."""
-    top = _open(folder)
-    try:
-        seen = _Scan(top, None, None, order).run(None)
-    finally:
-        os.close(top)
-    made = seen.manifest(folder, order, (), None)
-    try:
-        state_folder.make(order.home)
-        os.close(open_folder(order.place, make=True))
-        replace_file(order.place / "baseline.json", msgspec.json.encode(made))
-    except OSError as error:
-        raise Unavailable(f"no baseline could be kept in {order.place}: {error}", hint="is the disk full?") from error
-    return made
 
 
 def take_folder(
@@ -360,14 +331,13 @@ def take_folder(
 ) -> Snapshot:
     """A snapshot of a folder as a folder; with `only`, of these files, and `left_out` is what else was there."""
     place = order.place
-    baseline, doubt = load_baseline(place)
     earlier = latest(place)
     before = None if earlier is None else _readable(place / str(earlier))
     listed = None if only is None else list(only)
     if earlier is not None and before is not None and _still_so(folder, before, listed, (*left_out, *notes)):
         return manifest_to_snapshot(place, earlier, before, folder)
     try:
-        state_folder.make(order.home)
+        make_state_folder(order.home)
         ours = open_folder(place, make=True)
         try:
             draft = f"draft-{os.urandom(6).hex()}"
@@ -376,13 +346,13 @@ def take_folder(
             try:
                 top = _open(folder)
                 try:
-                    seen = _Scan(top, baseline, files, order).run(listed)
+                    seen = _Scan(top, files, order).run(listed)
                 finally:
                     os.close(top)
             finally:
                 os.close(files)
             seen.left_out += left_out
-            made = seen.manifest(folder, order, (*notes, *doubt), baseline)
+            made = seen.manifest(folder, order, notes)
             if earlier is not None and before is not None and before.digest() == made.digest():
                 shutil.rmtree(draft, dir_fd=ours)
                 return manifest_to_snapshot(place, earlier, before, folder)
@@ -452,9 +422,7 @@ class _SeenFile:
     torn: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def manifest(
-        self, folder: Path, order: SnapshotOrder, notes: tuple[str, ...], baseline: Manifest | None
-    ) -> Manifest:
+    def manifest(self, folder: Path, order: SnapshotOrder, notes: tuple[str, ...]) -> Manifest:
         return Manifest(
             order.now,
             order.reason,
@@ -462,36 +430,29 @@ class _SeenFile:
             tuple(sorted(self.left_out)),
             tuple(sorted(self.torn)),
             (*notes, *self.notes),
-            None if baseline is None else baseline.digest(),
-            spell(os.fsencode(folder)),
+            folder=spell(os.fsencode(folder)),
         )
 
 
 class _Scan:
-    """One look over a folder; with `files`, what has changed is copied below that."""
+    """One look over a folder; what has changed is copied below `files`."""
 
-    def __init__(self, top: int, baseline: Manifest | None, files: int | None, order: SnapshotOrder) -> None:
+    def __init__(self, top: int, files: int, order: SnapshotOrder) -> None:
         self._top = top
         self._files = files
         self._order = order
-        self._known = {one.path: one for one in baseline.files} if baseline is not None else {}
-        self._since = (baseline.taken_at - _RACY) * _NS_PER_MS if baseline is not None else 0
-        self._began = 0 if baseline is not None or order.since is None else (order.since - _RACY) * _NS_PER_MS
+        self._began = 0 if order.since is None else (order.since - _RACY) * _NS_PER_MS
         self._to_read: dict[bytes, os.stat_result] = {}
         self._seen = _SeenFile()
 
     def run(self, only: Iterable[bytes] | None) -> _SeenFile:
         seen = self._seen
         self._look(walk(self._top, seen.left_out) if only is None else only)
-        # The baseline copies nothing, so only time bounds it.
-        bounds = self._order.limits
-        if self._files is None:
-            bounds = msgspec.structs.replace(bounds, max_bytes=2**62, max_files=2**31)
         # What the attempt has touched comes before what it found.
         candidates = (
             Candidate(path, one.st_size, tracked=one.st_ctime_ns >= self._began) for path, one in self._to_read.items()
         )
-        chosen, over = ration(candidates, bounds)
+        chosen, over = ration(candidates, self._order.limits)
         self._order.progress.begin(sum(one.size for one in chosen))
         seen.left_out += over
         seen.entries += [_unread(path, self._to_read[path]) for path in map(_path_of, over)]
@@ -501,7 +462,7 @@ class _Scan:
                 seen.left_out.append(LeftOut(spell(one.path), Why.OUT_OF_TIME))
                 seen.entries.append(_unread(one.path, status))
                 continue
-            read = _read(one.path, self._top, status, self._known.get(spell(one.path)), self._files)
+            read = _read(one.path, self._top, status, self._files)
             self._order.progress.done += one.size
             if isinstance(read, LeftOut):
                 seen.left_out.append(read)
@@ -513,7 +474,7 @@ class _Scan:
         return seen
 
     def _look(self, paths: Iterable[bytes]) -> None:
-        """Tell what must be read from what is known already, and what cannot be."""
+        """Tell what must be read from what need not be, and from what cannot be."""
         seen = self._seen
         untouched = 0
         ours = open_here()
@@ -526,11 +487,8 @@ class _Scan:
             except OSError as error:
                 seen.left_out.append(refused(path, error))
                 continue
-            before = self._known.get(spell(path))
             if (status.st_dev, status.st_ino) in ours:
                 seen.left_out.append(in_use(path))
-            elif before is not None and before.sha256 and _untouched(before, status, self._since):
-                seen.entries.append(msgspec.structs.replace(before, kept=False))
             elif stat.S_ISREG(status.st_mode) and status.st_ctime_ns < self._began and not self._order.everything:
                 seen.entries.append(_unread(path, status))
                 untouched += 1
@@ -561,35 +519,27 @@ def _unread(path: bytes, status: os.stat_result) -> ManifestEntry:
     return ManifestEntry(spell(path), kind, *about, ctime=status.st_ctime_ns, inode=status.st_ino)
 
 
-def _read(
-    path: bytes, top: int, status: os.stat_result, before: ManifestEntry | None, files: int | None
-) -> tuple[ManifestEntry, bool] | LeftOut:
-    """Hash a file, and copy it while doing so unless it turns out to be what it was."""
+def _read(path: bytes, top: int, status: os.stat_result, files: int) -> tuple[ManifestEntry, bool] | LeftOut:
+    """Hash a file, and copy it while doing so."""
     read = open_file(path, top)
     if isinstance(read, LeftOut):
         return read
     digest = hashlib.sha256()
     target = b""
-    kept = False
     if read.mode == LINK:
         target = b"".join(read.chunks)
         digest.update(target)
-        kept = files is not None
-    elif files is None:
-        for chunk in read.chunks:
-            digest.update(chunk)
     else:
         with parent_of(path, files, make=True) as (inside, name):
             _copy(name, inside, read.chunks, digest.update)
-            kept = read.outcome() != "lost" and (before is None or before.sha256 != digest.hexdigest())
-            if not kept:
+            if read.outcome() == "lost":
                 os.unlink(name, dir_fd=inside)
     outcome = read.outcome()
     if outcome == "lost":
         return LeftOut(spell(path), Why.CHANGED, "it shrank while it was read")
     mode = stat.S_IMODE(status.st_mode)
     times = (status.st_mtime_ns, digest.hexdigest(), status.st_ctime_ns, status.st_ino)
-    return ManifestEntry(spell(path), read.mode, read.size, mode, *times, spell(target), kept), outcome == "same"
+    return ManifestEntry(spell(path), read.mode, read.size, mode, *times, spell(target), kept=True), outcome == "same"
 
 
 def _copy(name: bytes, inside: int, chunks: Iterable[bytes], passing: Callable[[bytes], object]) -> None:

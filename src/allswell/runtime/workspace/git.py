@@ -269,6 +269,13 @@ def scratch_folder() -> Iterator[Path]:
         yield corner
 
 
+@contextlib.contextmanager
+def git_of(top: Path, timeout: int) -> Iterator[Git]:
+    """The git of the repository with this working tree, for a few calls of so many milliseconds each."""
+    with scratch_folder() as scratch:
+        yield Git(os.fsencode(top), timeout=timeout, scratch=scratch)
+
+
 def _passable() -> str:
     """The temporary folder; root, who may serve another owner, takes /tmp where that one is closed to others."""
     usual = Path(tempfile.gettempdir())
@@ -430,6 +437,14 @@ class Git:
     ) -> tuple[bytes, list[str]]:
         """What one call of git answers, and the lines it complained with."""
         return self._answer(self._on_own_folder(arguments), stdin, good, {**_ALONE, **(extra or {})})
+
+    def commit_at(self, name: str) -> str | None:
+        """The commit that a name stands for; None if there is none."""
+        return self.run("rev-parse", "-q", "--verify", name + "^{commit}", good=(0, 1, 128)).decode().strip() or None
+
+    def is_part_of(self, commit: str, other: str) -> bool:
+        """Whether a commit is part of another one's history."""
+        return self.run("merge-base", commit, other, good=(0, 1)).decode().strip() == commit
 
     def administer(self, *arguments: str | bytes) -> None:
         """A call on the repository's own git folder, for what cannot be done on ours: `worktree add` and `remove`.

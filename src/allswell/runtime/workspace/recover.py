@@ -2,7 +2,7 @@
 
 Nothing that is there is lost. Into a folder, a file that exists and differs gets the saved one put beside it, as
 `NAME.recovered`. Applied to the place it came from, a saved file also replaces one that still is what the snapshot was
-based on (a checkout of HEAD, or the baseline), because then nobody has worked on it since; everything else is put
+based on (a checkout of HEAD), because then nobody has worked on it since; everything else is put
 beside. We do not refuse as a whole: whoever recovers wants the files, and a conflict is settled with both at hand.
 Files that the attempt had deleted are named and stay.
 """
@@ -36,7 +36,7 @@ from allswell.domain.receipts.snapshot import (
 )
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.workspace.files import NEW, open_folder, open_there, parent_of
-from allswell.runtime.workspace.folder_snapshot import load, load_baseline, read_header, read_particulars
+from allswell.runtime.workspace.folder_snapshot import load, read_header, read_particulars
 from allswell.runtime.workspace.git import Git, GitFailed, scratch_folder
 from allswell.runtime.workspace.snapshot import LIMITS
 from allswell.runtime.workspace.survey import CHUNK, EXECUTABLE, LINK, open_file
@@ -186,7 +186,6 @@ class SavedInFolder:
     def __init__(self, place: Path) -> None:
         self._place = place
         self._manifest = load(place)
-        self._baseline, _ = load_baseline(place.parent)
         self._targets = {unspell(one.path): unspell(one.target) for one in self._manifest.files if one.kind == LINK}
 
     def listing(self) -> Listing:
@@ -199,10 +198,6 @@ class SavedInFolder:
                 found.files.append(File(path, (one.kind, one.sha256), one.mode))
             elif one.path not in listed:
                 found.missing.append(LeftOut(one.path, Why.NOT_COPIED))
-        if self._baseline is not None:
-            found.base = {unspell(one.path): (one.kind, one.sha256) for one in self._baseline.files}
-            there = {unspell(one.path) for one in self._manifest.files} | {unspell(path) for path in listed}
-            found.deleted = sorted(set(found.base) - there)
         return found
 
     def fingerprint(self, size: int, chunks: Iterable[bytes]) -> str:

@@ -32,7 +32,6 @@ from allswell.domain.receipts.snapshot import (
     unspell,
 )
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.workspace import folder_snapshot as folders
 from allswell.runtime.workspace.files import OURS
 from allswell.runtime.workspace.folder_snapshot import (
     HEADER,
@@ -41,17 +40,18 @@ from allswell.runtime.workspace.folder_snapshot import (
     Inside,
     Particulars,
     Progress,
+    SnapshotOrder,
     commit_to_snapshot,
     home_of,
     latest,
     load,
-    load_baseline,
+    manifest_to_snapshot,
     names_in,
     read_header,
     read_particulars,
+    take_folder,
 )
-from allswell.runtime.workspace.folder_snapshot import manifest_to_snapshot as of_folder
-from allswell.runtime.workspace.git import Git, GitFailed, find_top, scratch_folder
+from allswell.runtime.workspace.git import Git, GitFailed, find_top, git_of, scratch_folder
 from allswell.runtime.workspace.survey import Survey, in_use, open_file, open_here, survey
 from allswell.timing.clock import Clock, SystemClock
 
@@ -239,7 +239,7 @@ def write_commit(
     ref = ref_name(header.task, header.attempt)
     header = msgspec.structs.replace(header, base=found.head)
     text = msgspec.json.encode(about, order="sorted")
-    before = _commit_at(git, ref)
+    before = git.commit_at(ref)
     while True:
         if before is not None:
             earlier = read_header(git, before)
@@ -250,15 +250,11 @@ def write_commit(
             # Only over what was seen: of two snapshots of one attempt at once, the second stands on the first.
             git.run("update-ref", ref, commit, before or "0" * len(commit))
         except GitFailed:
-            if (now := _commit_at(git, ref)) == before:
+            if (now := git.commit_at(ref)) == before:
                 raise
             before = now
         else:
             return commit_to_snapshot(git, ref, commit, made, about)
-
-
-def _commit_at(git: Git, ref: str) -> str | None:
-    return git.run("rev-parse", "-q", "--verify", ref + "^{commit}", good=(0, 1, 128)).decode().strip() or None
 
 
 def _write_commit(
@@ -318,7 +314,7 @@ def take(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
 ) -> Snapshot:
     """Keep everything in `folder` that git does not ignore, untracked files too, without changing anything there.
 
-    In a repository the whole working tree is taken, wherever in it `folder` is. Elsewhere, where no baseline was kept,
+    In a repository the whole working tree is taken, wherever in it `folder` is. Elsewhere
     only what has changed after the moment `since` (wall clock, ms) is copied, into the folder of ours `home`, by
     default the nearest `.allswell` upward. If nothing has changed since the last snapshot of this attempt, that one is
     returned. It blocks, at most for `limits.timeout` and a few calls of git.
@@ -329,11 +325,11 @@ def take(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
     place = _folder(folder)
     reason = reason.encode("utf-8", "backslashreplace").decode()
     late = _deadline(clock, limits.timeout)
-    order = folders.SnapshotOrder(task, attempt, reason, clock.wall(), limits, late, _home(place, home), since)
+    order = SnapshotOrder(task, attempt, reason, clock.wall(), limits, late, _home(place, home), since)
     order = msgspec.structs.replace(order, progress=progress or Progress())
     top = find_top(place)
     if top is None:
-        return folders.take_folder(place, order)
+        return take_folder(place, order)
     found = Survey()
     try:
         return _into_git(top, order, found)
@@ -345,34 +341,15 @@ def take(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
         notes = [f"copied without git: {said}", *found.notes]
         if found.looked:
             notes.append("what git has unchanged was not copied")
-        return folders.take_folder(top, order, only=only, left_out=found.left_out, notes=tuple(notes))
+        return take_folder(top, order, only=only, left_out=found.left_out, notes=tuple(notes))
 
 
-def keep_baseline(
-    folder: str | os.PathLike[str],
-    task: str,
-    attempt: int,
-    *,
-    limits: SnapshotLimits = LIMITS,
-    clock: Clock | None = None,
-    home: str | os.PathLike[str] | None = None,
-) -> None:
-    """Note how a folder without git looks before an attempt; in a repository HEAD says that, and nothing is done."""
-    clock = clock or SystemClock()
-    place = _folder(folder)
-    if find_top(place) is None:
-        late = _deadline(clock, limits.validated().timeout)
-        order = folders.SnapshotOrder(task, attempt, "baseline", clock.wall(), limits, late, _home(place, home))
-        folders.keep_baseline(place, order)
-
-
-def _into_git(top: Path, order: folders.SnapshotOrder, found: Survey) -> Snapshot:
+def _into_git(top: Path, order: SnapshotOrder, found: Survey) -> Snapshot:
     header = Header(order.task, order.attempt, order.reason, order.now, spell(os.fsencode(top)), "")
     limits, late = order.limits, order.late
     opened = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with scratch_folder() as scratch:
-            git = Git(os.fsencode(top), timeout=limits.git_timeout, scratch=scratch)
+        with git_of(top, limits.git_timeout) as git:
             survey(git, opened, found, late)
             if order.progress.failed:
                 raise GitFailed(order.progress.failed)
@@ -418,8 +395,7 @@ def list_snapshots(folder: str | os.PathLike[str], *, home: str | os.PathLike[st
 
 def _in_git(top: Path) -> list[Snapshot]:
     found = []
-    with scratch_folder() as scratch:
-        git = Git(os.fsencode(top), timeout=LIMITS.git_timeout, scratch=scratch)
+    with git_of(top, LIMITS.git_timeout) as git:
         for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", REFS + "/").decode().splitlines():
             commit, ref = line.split(" ")
             header = read_header(git, commit)
@@ -441,7 +417,7 @@ def _listed_in_folder(top: Path, home: Path) -> list[Snapshot]:
             except Unavailable:
                 continue  # one that is damaged hides no other
             if (made.folder or spell(os.fsencode(home.parent))) == spell(os.fsencode(top)):
-                found.append(of_folder(place, number, made, top))
+                found.append(manifest_to_snapshot(place, number, made, top))
     return found
 
 
@@ -462,10 +438,4 @@ def changed_files(snapshot: Snapshot, since: str | None = None) -> list[Change]:
 
 
 def _changed_in_folder(place: Path) -> list[Change]:
-    made = load(place)
-    baseline, _ = load_baseline(place.parent)
-    before = {} if baseline is None else {one.path: one for one in baseline.files}
-    changed = [Change("M" if one.path in before else "A", one.path) for one in made.files if one.kept]
-    there = {one.path for one in made.files} | {one.path for one in made.left_out}
-    changed += [Change("D", path) for path in before if path not in there]
-    return sorted(changed, key=lambda change: change.path)
+    return sorted((Change("A", one.path) for one in load(place).files if one.kept), key=lambda change: change.path)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from allswell.domain.agents.fleet import as_agent
 from allswell.domain.receipts.receipt import Branch, Change
-from allswell.domain.receipts.snapshot import OBJECT, SnapshotLimits, can_be_kept, spell
+from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.process import KEEPER, Result, WardenCommand, begin, find_program
 from allswell.runtime.workspace.files import check_in_place, own_folder, read_file, remove_file, write_file
@@ -32,10 +32,10 @@ from allswell.runtime.workspace.git import (
     common_dir_of,
     find_top,
     git_dir_of,
+    git_of,
     head_of,
     head_text,
     read_small,
-    scratch_folder,
 )
 
 # Short commands of ours inside an attempt: under a reaper, with the environment of the agent, bounded in time.
@@ -122,7 +122,8 @@ QUIET = tuple(
 )
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
 _CONFLICTS = ("DD", "AU", "UD", "UA", "DU", "AA", "UU")
-_LIMITS = SnapshotLimits(git_timeout=60_000)
+GIT_LIMIT = 60_000
+"""Milliseconds that one call of git may take."""
 _HEADS = "ref: refs/heads/"
 _NAME = 200
 """Bytes; a file with a commit's name has no more."""
@@ -192,12 +193,16 @@ class Worktree:
         own = self.own_git_dir()
         if not (own / "index").exists():  # which git writes last: a checkout that was cut off is done again
             (own / "index.lock").unlink(missing_ok=True)
-            await errands.run(*self._git(own), "reset", "--hard", "-q")
+            await self.run(errands, "reset", "--hard", "-q")
+
+    async def run(self, errands: SandboxedCommands, *words: str) -> bytes:
+        """What a call of git in it answers; `Unavailable` if it does not end well."""
+        return await errands.run(*self._git(self.own_git_dir()), *words)
 
     async def left(self, errands: SandboxedCommands) -> LeftoverWork:
         """What is not committed."""
         own = self.own_git_dir()
-        said = (await errands.run(*self._git(own), *_STATUS)).decode("utf-8", "surrogateescape")
+        said = (await self.run(errands, *_STATUS)).decode("utf-8", "surrogateescape")
         paths = {line[3:]: line[:2] for line in said.split("\0") if line}
         head = (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace")
         return LeftoverWork(
@@ -242,10 +247,9 @@ class Worktree:
         if commit is None:
             raise Unavailable(f"the commit that {self.path} stands on cannot be told")
         name = left.head.removeprefix(_HEADS) if left.head.startswith(_HEADS) else ""
-        with scratch_folder() as scratch:
-            git = Git(os.fsencode(self.top), timeout=_LIMITS.git_timeout, scratch=scratch)
+        with git_of(self.top, GIT_LIMIT) as git:
             base = self.base or _fork(git, commit)
-            tip = _commit_at(git, f"refs/heads/{self.branch}")
+            tip = git.commit_at(f"refs/heads/{self.branch}")
             if commit == base and not left.paths:  # an agent that went elsewhere may have left its work on the branch
                 if tip in {None, base}:
                     return None
@@ -266,7 +270,7 @@ class Worktree:
         """Remove it with its branch if nothing was changed, committed or built in it; whether it was."""
         try:
             left = await self.left(errands)
-            built = await errands.run(*self._git(self.own_git_dir()), *_STATUS, "--ignored")
+            built = await self.run(errands, *_STATUS, "--ignored")
             if left.paths or built or await asyncio.to_thread(self.stands, left) is not None:
                 return False
             await asyncio.to_thread(self.remove, with_branch=True)
@@ -277,8 +281,7 @@ class Worktree:
     def remove(self, *, with_branch: bool = False) -> None:
         """Remove it, whatever is in it; its branch stays unless nothing was ever committed there. It blocks."""
         self.own_git_dir()
-        with scratch_folder() as scratch:
-            git = Git(os.fsencode(self.top), timeout=_LIMITS.git_timeout, scratch=scratch)
+        with git_of(self.top, GIT_LIMIT) as git:
             git.administer("worktree", "remove", "--force", os.fsencode(self.path))
             if with_branch and self.base is not None:
                 git.run("update-ref", "-d", f"refs/heads/{self.branch}", self.base)
@@ -287,9 +290,7 @@ class Worktree:
 
 def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
     """The worktree `name` of the repository around a folder, below `place`: made at its HEAD if it is not there yet."""
-    top = find_top(folder.resolve())
-    if top is None:
-        raise Refused("no_repository", f"{folder} is in no git repository, so it has no worktrees", where="worktree")
+    top = _top_of(folder)
     tree = Worktree(top, place / name, f"allswell/{name}")
     try:
         with own_folder(place, make=True):  # and not somewhere else, by a link that was planted there
@@ -302,30 +303,41 @@ def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
     return tree
 
 
-def _add(tree: Worktree, base: Path) -> None:
+def make_own_worktree(folder: Path, place: Path, branch: str) -> Worktree:
+    """A worktree at a place that its user has named, on a branch that is made where there is none. It blocks."""
+    tree = Worktree(_top_of(folder), place, branch)
+    if not os.path.lexists(place / ".git"):
+        _add(tree, None)
+    return tree
+
+
+def _top_of(folder: Path) -> Path:
+    top = find_top(folder.resolve())
+    if top is None:
+        raise Refused("no_repository", f"{folder} is in no git repository, so it has no worktrees", where="worktree")
+    return top
+
+
+def _add(tree: Worktree, base: Path | None) -> None:
+    """Make it, with its branch; the commit that this began at is noted in `base`, where it is one of ours."""
     ref = f"refs/heads/{tree.branch}"
-    with scratch_folder() as scratch:
-        git = Git(os.fsencode(tree.top), timeout=_LIMITS.git_timeout, scratch=scratch)
-        head = _commit_at(git, "HEAD")
+    with git_of(tree.top, GIT_LIMIT) as git:
+        head = git.commit_at("HEAD")
         if head is None:
             raise GitFailed("it has no commit yet; make one first")
-        there = _commit_at(
-            git, ref
-        )  # of an attempt that ended well, whose supervisor was killed before it could say so
+        # It may be there: of an attempt that ended well, whose supervisor was killed before it could say so.
+        there = git.commit_at(ref)
         if there is None:
             git.run("update-ref", ref, head, "")
-        if there is None or not base.exists():
+        if base is not None and (there is None or not base.exists()):
             write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
-        git.administer("worktree", "add", "-f", "--no-checkout", os.fsencode(tree.path), tree.branch)
-
-
-def _commit_at(git: Git, name: str) -> str | None:
-    return git.run("rev-parse", "-q", "--verify", name + "^{commit}", good=(0, 1, 128)).decode().strip() or None
+        force = () if base is None else ("-f",)
+        git.administer("worktree", "add", *force, "--no-checkout", os.fsencode(tree.path), tree.branch)
 
 
 def _fork(git: Git, commit: str) -> str:
     """Where a commit's history leaves what is checked out; where they share none, that itself."""
-    head = _commit_at(git, "HEAD") or commit
+    head = git.commit_at("HEAD") or commit
     return git.run("merge-base", head, commit, good=(0, 1)).decode().strip() or head
 
 
@@ -336,8 +348,7 @@ def is_merged(branch: Branch) -> bool | None:
     if head is None:
         return None
     try:
-        with scratch_folder() as scratch:
-            git = Git(os.fsencode(top), timeout=_LIMITS.git_timeout, scratch=scratch)
-            return git.run("merge-base", branch.commit, head, good=(0, 1)).decode().strip() == branch.commit
+        with git_of(top, GIT_LIMIT) as git:
+            return git.is_part_of(branch.commit, head)
     except GitFailed:
         return None

@@ -23,8 +23,6 @@ from allswell.store.clock import StoreClock
 from allswell.store.notifier import Herald
 from allswell.store.port import CommitUnknown, Decide, Hearer, Transaction, Wakeup
 from allswell.store.sqlite import paths, views
-from allswell.store.sqlite import views as accounting
-from allswell.store.sqlite import views as outbox
 from allswell.store.sqlite.connection import connect, connect_reader, translated
 from allswell.store.sqlite.paths import make_empty
 from allswell.store.sqlite.transaction import SqliteTransaction
@@ -281,7 +279,7 @@ class SqliteStore(ExpenseLooks):
 
     async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
         """What is still to be delivered or was given up, in its order."""
-        return await self._view(lambda reader: outbox.deliveries_of(reader, which))
+        return await self._view(lambda reader: views.deliveries_of(reader, which))
 
     async def swap(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""
@@ -366,11 +364,11 @@ class SqliteStore(ExpenseLooks):
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
-        return await self._view(accounting.counts)
+        return await self._view(views.counts)
 
     async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
         """Open tasks that nothing will ever move again."""
-        return await self._view(lambda reader: accounting.unaccounted(reader, limit))
+        return await self._view(lambda reader: views.unaccounted(reader, limit))
 
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position; writers are serial, so none commits late."""

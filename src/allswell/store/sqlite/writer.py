@@ -23,10 +23,9 @@ from allswell.errors import AllswellError, Unavailable
 from allswell.store import files
 from allswell.store.clock import StoreClock
 from allswell.store.port import NOTHING, Decide, Recorded, Wakeup, run_sync
-from allswell.store.sqlite import connection as schema
 from allswell.store.sqlite import rows, transaction
 from allswell.store.sqlite.cache import RowCache
-from allswell.store.sqlite.connection import SQL, connect_recorder, connect_writer, translate, translated
+from allswell.store.sqlite.connection import SQL, connect_recorder, connect_writer, translate, translated, upgrade
 from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_of
 from allswell.store.sqlite.turnstile import Turnstile
 from allswell.store.trusted import trust_store
@@ -124,7 +123,7 @@ class Writer:
                 connection = connect_writer(self._database, self._busy_timeout)
                 try:
                     connection.execute("BEGIN IMMEDIATE")
-                    is_new = schema.upgrade(connection, self._database)
+                    is_new = upgrade(connection, self._database)
                     connection.execute("COMMIT")
                     if is_new and self._database.parts[-2:] == (files.NAME, files.DATABASE):
                         (store_id,) = connection.execute(SQL["read_store_id"]).fetchone()
