@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from allswell.domain.task.aggregate import TaskAggregate, state
 from allswell.domain.task.answer import is_dismissed
-from allswell.domain.task.model import Ready
-from allswell.errors import Bug
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
@@ -19,18 +16,9 @@ if TYPE_CHECKING:
     from allswell.domain.task.model import TaskRow, WaitState
 
 
-NOWHERE = "nowhere"
-"""The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
-
-
 def stands(row: TaskRow) -> str:
     """Where a task stands."""
-    task = row.task
-    ready = Ready(task.id, task.lane, 0) if row.ready else None
-    try:
-        return state(TaskAggregate(task, lease=row.lease, ready=ready, due=row.due, waits=row.waits)).value
-    except Bug:
-        return NOWHERE
+    return row.state
 
 
 class WaitShape(Struct, frozen=True, gc=False):
@@ -90,7 +78,7 @@ class TaskShape(Struct, frozen=True):
         return cls(
             task_id=task.id,
             name=task.name,
-            state=stands(row),
+            state=row.state,
             role=task.role,
             priority=task.priority,
             run_id=task.run,

@@ -34,7 +34,7 @@ from allswell.domain.question import Option, Question, Takes, full_stop, in_orde
 from allswell.domain.service.retry import IN_WORDS, ErrorClass
 from allswell.domain.task.aggregate import FLOW_LEFT
 from allswell.domain.task.answer import is_dismissed
-from allswell.domain.task.model import OPEN, STATES, Handover, State, Task, TaskRow, warning_of
+from allswell.domain.task.model import NOWHERE, OPEN, STATES, Handover, State, Task, TaskRow, warning_of
 from allswell.engine.status.explanation import Next, StandingText, Todo, ago, clean, length, many, quoted, rough, typed
 from allswell.engine.status.services import Facts, held_up, would_take
 
@@ -222,24 +222,9 @@ def outcome(reason: str, detail: str = "") -> str:
 LATE = 5_000
 """A sweeper that lives looks at least once a second; what is due for longer than this has none."""
 SWEEP = Todo("Open the watch: whoever has it open sweeps", "allswell watch")
-NOWHERE = "nowhere"
-"""The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
 NO_SWEEPER = "No sweeper seems to be running"
 
 BUSY, IDLE, PAUSED, PARKED, OWING, STALLED, OVERDUE, ASKING, STUCK = 20, 30, 40, 50, 60, 70, 80, 90, 100
-
-
-def state_of(row: TaskRow) -> State | None:
-    """Where a task stands; None: nowhere, which must not be."""
-    if row.task.state != OPEN:
-        return STATES[row.task.state]
-    if row.lease is not None:
-        return State.HELD
-    if row.waits:
-        return State.WAITING
-    if row.ready:
-        return State.READY
-    return None if row.due is None else State.DELAYED
 
 
 def is_late(moment: int | None, now: int) -> bool:
@@ -249,7 +234,7 @@ def is_late(moment: int | None, now: int) -> bool:
 
 def stand(row: TaskRow, facts: Facts) -> StandingText:
     """A task's standing. What it waits for is the chain's business."""
-    match state_of(row):
+    match row.state:
         case State.HELD:
             return _held(row, facts)
         case State.WAITING:
@@ -258,7 +243,7 @@ def stand(row: TaskRow, facts: Facts) -> StandingText:
             return _ready(row, facts)
         case State.DELAYED:
             return _delayed(row, facts.now)
-        case None:
+        case "nowhere":
             return _nowhere(row.task)
         case _:
             return stand_ended(row.task, facts)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from allswell.domain.agents.output import LogEntry, entries
 from allswell.domain.question import DESTRUCTIVE, AnswerAction, Option, does, in_order
-from allswell.domain.task.model import Task
+from allswell.domain.task.model import Task, count_in_order
 from allswell.engine.status.overview import AGENTS, Front, Hand, OpenQuestion, front
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.screen import number_of
@@ -158,8 +158,6 @@ def show_question(call: RequestContext, one: OpenQuestion) -> ShownQuestion:
 
 # Screen one: the verdict, what needs a human, what is wrong, who does what, runs, and what comes next.
 
-_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
-
 
 class ShownAgent(Struct, frozen=True):
     """An agent as a row."""
@@ -195,7 +193,7 @@ async def look(call: RequestContext) -> FrontScreen:
         seen,
         now,
         verdict.headline,
-        [(state, verdict.counts[state]) for state in _ORDER if verdict.counts.get(state)],
+        count_in_order(verdict.counts),
         [show_question(call, one) for one in seen.questions],
         [ShownAgent(one, None if one.lease is None else draw_lease(one.lease, one.outer, now)) for one in seen.hands],
         [draw_waterfall(one, now) for one in seen.runs],

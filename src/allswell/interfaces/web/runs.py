@@ -15,11 +15,10 @@ from allswell.domain.build.state import BuildGlance, ComponentStanding, work_on
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry
 from allswell.domain.run.run import Run, last_of, went_on_in
-from allswell.domain.task.model import State, TaskFilter, TaskRow
+from allswell.domain.task.model import NOWHERE, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, clean
 from allswell.engine.status.overview import OpenQuestion
-from allswell.engine.status.task import state_of
 from allswell.engine.status.timeline import waterfall
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
@@ -29,7 +28,7 @@ from allswell.interfaces.web.timeline import MOST, DrawnGraph, DrawnWaterfall, G
 
 _LANES = 60
 _LOOKED_AT = 1_000
-_FIRST = (State.HELD, State.FAILED, State.WAITING, State.DELAYED, State.READY)
+_FIRST = (NOWHERE, State.HELD, State.FAILED, State.WAITING, State.DELAYED, State.READY)
 
 
 class RunScreen(Struct, frozen=True):
@@ -85,14 +84,13 @@ async def look_at_run(call: RequestContext) -> RunScreen:
 def _things(rows: Sequence[TaskRow]) -> list[GraphThing]:
     """What is drawn: of many tasks, those first that are at work or wait."""
     places = {state: place for place, state in enumerate(_FIRST)}
-    shown = {row.task.id for row in sorted(rows, key=lambda row: places.get(state_of(row) or State.FAILED, 9))[:MOST]}
+    shown = {row.task.id for row in sorted(rows, key=lambda row: places.get(row.state, 9))[:MOST]}
     return [_thing(row) for row in rows if row.task.id in shown]
 
 
 def _thing(row: TaskRow) -> GraphThing:
     task = row.task
-    asks = any(wait.kind == "question" for wait in row.waits)
-    state = "asked" if asks and row.lease is None else str(state_of(row) or "nowhere")
+    state = "asked" if row.asks else row.state
     under = {"asked": "asks you", "held": "at work"}.get(state, state)
     if row.lease is not None:
         under = f"{clean(row.lease.agent, 20)}"

@@ -24,7 +24,7 @@ from allswell.engine.lookup import find_run, find_task
 from allswell.engine.status.explanation import Explanation, Span, clean, many
 from allswell.engine.status.overview import OpenQuestion
 from allswell.engine.status.services import Facts
-from allswell.engine.status.task import outcome, state_of
+from allswell.engine.status.task import outcome
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.questions import OutputTail, ShownQuestion, read_tail, show_question
@@ -32,11 +32,9 @@ from allswell.interfaces.web.screen import address, choice_of, number_of, text_o
 from allswell.interfaces.web.timeline import DrawnLease, DrawnLife, draw_lease, draw_life, style_of
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.diff import AttemptChanges, changes_of
-from allswell.views.task import stands
 
 PAGE = 100
 STATES = (*(state.value for state in State), "open")
-_OPEN = ("held", "ready", "delayed", "waiting")
 _NAMED = 200
 
 
@@ -91,7 +89,7 @@ async def look(call: RequestContext) -> TasksScreen:
     return TasksScreen(
         title="Tasks",
         now=(await call.views.view_agenda()).now,
-        lines=[TaskLine(row, stands(row), _about(row, names)) for row in shown],
+        lines=[TaskLine(row, row.state, _about(row, names)) for row in shown],
         tallies=[
             (one, counts[one], address("/tasks", state=one, **kept)) for one in map(str, State) if counts.get(one)
         ],
@@ -237,7 +235,6 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
     receipts = await asyncio.to_thread(_receipts, home, task.id, last)
     output = await asyncio.to_thread(read_tail, call.house.home, task)
     lease = None if row.lease is None else Facts(now, runs={} if run is None else {run.id: run}).lease_of(row)
-    state = state_of(row)
     return TaskScreen(
         title=task.name,
         now=now,
@@ -247,12 +244,12 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
         life=draw_life(
             explained.spent,
             now,
-            state="nowhere" if state is None else state.value,
+            state=row.state,
             limit=None if lease is None else lease.limit_at,
         ),
         bar=None if lease is None else draw_lease(lease, None if run is None else run.limit, now),
         run=run,
-        needs=[NamedTask(need.task.id, need.task.name, str(state_of(need) or "nowhere")) for need in needs],
+        needs=[NamedTask(need.task.id, need.task.name, need.state) for need in needs],
         needs_more=max(len(task.spec.needs) - _NEEDS, 0),
         open_questions=[show_question(call, OpenQuestion(one, row, 0)) for one in asked if one.closed_at is None],
         answered=[one for one in asked if one.closed_at is not None],

@@ -234,7 +234,6 @@ Or let it watch over agents: set this folder up, and hand them work:
   allswell submit "write the changelog"
 Or see it at work first, with real processes:
   allswell demo"""
-_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 _EACH_MOST = 4
 _MORE = {
     "question": "allswell questions",
@@ -283,7 +282,9 @@ def nothing_yet() -> str:
 
 def status_text(seen: Verdict) -> str:
     """The whole state."""
-    counted = GAP.join(paint(f"{seen.counts[state]:,} {state}", state) for state in _ORDER if seen.counts.get(state))
+    from allswell.domain.task.model import count_in_order
+
+    counted = GAP.join(paint(f"{count:,} {state}", state) for state, count in count_in_order(seen.counts))
     counted = f"  {counted}" if counted else "  Nothing has been handed over yet."
     held = seen.dismissed
     if held.questions:
