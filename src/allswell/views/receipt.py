@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -229,9 +228,9 @@ class AdviceShape(Struct, frozen=True):
     merge: list[str]
 
     @classmethod
-    def of(cls, advice: Advice, typed: Callable[[str], str]) -> AdviceShape:
-        """Commands, each as it is to be typed here."""
-        return cls(*(list(map(typed, lines)) for lines in (advice.look, advice.recover, advice.resume, advice.merge)))
+    def of(cls, advice: Advice) -> AdviceShape:
+        """Commands, each as it is typed beside the store."""
+        return cls(*map(list, (advice.look, advice.recover, advice.resume, advice.merge)))
 
 
 class ReceiptShape(Struct, frozen=True):
@@ -280,8 +279,8 @@ class ReceiptShape(Struct, frozen=True):
     """What happened, in a sentence."""
 
     @classmethod
-    def of(cls, kept: Receipt, path: Path, typed: Callable[[str], str]) -> ReceiptShape:
-        """A receipt that lies in a file; `typed` says how a command is to be typed here."""
+    def of(cls, kept: Receipt, path: Path) -> ReceiptShape:
+        """A receipt that lies in a file."""
         last, branch, used = kept.last_evidence, kept.branch, kept.used
         return cls(
             receipt_id=kept.id,
@@ -318,7 +317,7 @@ class ReceiptShape(Struct, frozen=True):
             changed=[ChangeShape.of(change) for change in kept.changed],
             changed_more=kept.changed_more,
             used=None if used is None else UsedShape.of(used),
-            advice=AdviceShape.of(kept.advice, typed),
+            advice=AdviceShape.of(kept.advice),
             warnings=kept.warnings,
             path=str(path),
             says=told(kept),
@@ -358,7 +357,7 @@ class WorkShape(Struct, frozen=True):
     merge: tuple[str, ...]
 
     @classmethod
-    def of(cls, receipt: Receipt, branch: Branch, *, merged: bool | None) -> WorkShape:
+    def of(cls, receipt: ReceiptShape, branch: BranchShape, merged: bool | None) -> WorkShape:  # noqa: FBT001
         """What a receipt tells of a branch; `merged` is null where that cannot be told."""
         return cls(
             branch=branch.name or None,
@@ -366,14 +365,22 @@ class WorkShape(Struct, frozen=True):
             base=branch.base,
             commit=branch.commit,
             files=len(receipt.changed) + receipt.changed_more,
-            changed=[ChangeShape.of(change) for change in receipt.changed],
+            changed=receipt.changed,
             merged=merged,
             worktree=branch.worktree,
             uncommitted=branch.uncommitted,
-            receipt_id=receipt.id,
-            look=receipt.advice.look,
-            merge=receipt.advice.merge,
+            receipt_id=receipt.receipt_id,
+            look=tuple(receipt.advice.look),
+            merge=tuple(receipt.advice.merge),
         )
+
+
+class TaskArtifacts(Struct, frozen=True):
+    """What the attempts at one task have left: part of what is shown of the task."""
+
+    receipt_ids: list[str]
+    work: WorkShape | None
+    worktree: str | None
 
 
 class RecoverShape(Struct, frozen=True):

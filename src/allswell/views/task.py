@@ -70,6 +70,10 @@ class TaskShape(Struct, frozen=True):
     """The new task, where this one was handed over again."""
     dismissed_by: str | None
     """Who has seen what came of it, where nothing has happened to it since."""
+    granted_at: Moment | None
+    """Since when its holder has it."""
+    timeout_raised: bool
+    """Whether a human has changed its hard limit."""
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskShape:
@@ -101,6 +105,8 @@ class TaskShape(Struct, frozen=True):
             retry_of_id=task.spec.retry_of,
             retried_as_id=task.record.retried_as,
             dismissed_by=seen.by if (seen := task.record.dismissed) is not None and is_dismissed(task) else None,
+            granted_at=None if lease is None else moment(lease.granted_at),
+            timeout_raised=bool(task.record.timeout_override),
         )
 
 

@@ -563,4 +563,4 @@ def derive_state(
 
 def count_in_order(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """How many tasks stand where, in the order in which people are told; states without any are left out."""
-    return [(state.value, counts[state]) for state in SHOWN_STATES if counts.get(state)]
+    return [(str(state), counts[state]) for state in (*SHOWN_STATES, NOWHERE) if counts.get(state)]

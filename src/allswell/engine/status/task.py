@@ -34,7 +34,7 @@ from allswell.domain.question import Option, Question, Takes, full_stop, in_orde
 from allswell.domain.service.retry import IN_WORDS, ErrorClass
 from allswell.domain.task.aggregate import FLOW_LEFT
 from allswell.domain.task.answer import is_dismissed
-from allswell.domain.task.model import NOWHERE, OPEN, STATES, Handover, State, Task, TaskRow, warning_of
+from allswell.domain.task.model import NOWHERE, STATES, Handover, State, Task, TaskRow, warning_of
 from allswell.engine.status.explanation import Next, StandingText, Todo, ago, clean, length, many, quoted, rough, typed
 from allswell.engine.status.services import Facts, held_up, would_take
 
@@ -56,25 +56,6 @@ def stand_proof(row: TaskRow) -> list[str]:
         says.append(f"{clean(lease.agent)} says that it is done; that counts once `{check}` has passed.")
         says.append(f"Its supervisor runs that; if it has none, you can: `{run}`.")
     return says
-
-
-def verified_by(row: TaskRow) -> str:
-    """What verifies a task, and how that stands, on a line; empty where its holder's word is enough."""
-    task, command = row.task, verify_of(row.task)
-    if not command:
-        return ""
-    parts = [shown(command)]
-    if task.state != OPEN:
-        ended = "accepted as it is" if task.record.reason == ACCEPTED else "passed"
-        return f"{parts[0]}; {ended}" if task.state == State.DONE else parts[0]
-    said, lease = task.record.said_done, row.lease
-    claims = lease is not None and said is not None and said.token == lease.token
-    if claims or (lease is None and row.waits and claims_to_be_done(task)):
-        parts.append("said to be done")
-    if task.record.failed_checks:
-        most = task.spec.policy.verify_attempts
-        parts.append(f"failed ({task.record.failed_checks[-1].why}), {failed_so_far(task)} of {most}")
-    return "; ".join(parts)
 
 
 # A task that has ended: how, why, and what can be done about it; how attempts ended, in words.

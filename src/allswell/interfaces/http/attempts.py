@@ -20,17 +20,13 @@ from allswell.interfaces.http.events import PULSE, STREAM
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Nothing, Route
 from allswell.interfaces.http.tasks import Limit
-from allswell.runtime.receipts import Receipts, StateDir
-from allswell.runtime.workspace.diff import changes_of
 from allswell.views.detail import ShownReceiptShape
 from allswell.views.log import LogShape, LogsShape, PrintedLines, PrintedLog, PrintedPlace
-from allswell.views.receipt import DiffShape, ReceiptPageShape, ReceiptShape
+from allswell.views.receipt import DiffShape, ReceiptPageShape
 
 _MOST = 1 << 20
 """Bytes of each stream that one answer tells of."""
 _LOOK_SECONDS = 0.25
-_AT_ONCE = asyncio.Semaphore(2)
-"""Diffs that are made at a time: each of them runs git."""
 
 
 class ReceiptsParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,30 +40,16 @@ class ReceiptsParams(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_receipts(call: RequestContext, asked: ReceiptsParams) -> ReceiptPageShape:
     """List what attempts on the server's machine have left, the newest first, a page at a time."""
     check_beside(call.key, "receipts")
-    kept = Receipts(call.house.home / "receipts")
-    found = (await asyncio.to_thread(kept.all))[::-1]
-    if asked.task is not None:
-        found = [one for one in found if asked.task in (one.receipt.task, one.receipt.name)]
-    ids = [one.receipt.id for one in found]
-    if asked.after:
-        if asked.after not in ids:
-            raise Refused("bad_cursor", f"{asked.after[:60]!r} is no receipt; give the `next` of a page", where="after")
-        found = found[ids.index(asked.after) + 1 :]
-    page = found[: asked.limit]
-    shapes = [ReceiptShape.of(one.receipt, one.path, str) for one in page]
-    return ReceiptPageShape(shapes, page[-1].receipt.id if len(found) > len(page) else None)
+    return await call.artifacts.receipts(asked.task, asked.after, asked.limit)
 
 
 async def show_receipt(call: RequestContext, _: Nothing) -> ShownReceiptShape:
     """Show a receipt: what an attempt did, what it left, and how to go on from there."""
     check_beside(call.key, "receipts")
-    id_ = call.named("receipt")
-    found = None
-    if id_.startswith("rc_"):
-        found = Receipts(call.house.home / "receipts").find(id_)
+    found = await call.artifacts.receipt(name) if (name := call.named("receipt")).startswith("rc_") else None
     if found is None:
-        raise Refused("unknown_receipt", f"there is no receipt {id_!r}", where="receipt")
-    return ShownReceiptShape(ReceiptShape.of(found.receipt, found.path, str))
+        raise Refused("unknown_receipt", f"there is no receipt {name!r}", where="receipt")
+    return ShownReceiptShape(found)
 
 
 class LogParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -188,9 +170,8 @@ async def show_diff(call: RequestContext, asked: DiffParams) -> DiffShape:
     """Show what an attempt has changed since it began, whatever its end; while it runs, up to now."""
     check_beside(call.key, "diff")
     task = await _task(call)
-    async with _AT_ONCE:
-        found = await asyncio.to_thread(changes_of, StateDir(call.house.home), task.id, asked.attempt, stat=asked.stat)
-    return DiffShape.of(task.id, found)
+    found, _ = await call.artifacts.diff(task.id, asked.attempt, stat=asked.stat)
+    return found
 
 
 ROUTES = (

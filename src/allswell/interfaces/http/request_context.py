@@ -17,6 +17,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from allswell.domain.access.key import Key
+from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import can_name
 from allswell.domain.scopes import HEADER, read_remaining
 from allswell.domain.values import hide
@@ -28,6 +29,7 @@ from allswell.errors import Refused, Unavailable
 from allswell.remote.wire import WAIT_MOST
 from allswell.settings import Settings
 from allswell.timing.clock import SystemClock
+from allswell.views.artifacts import ServedArtifacts
 from allswell.views.status import place_here
 
 if TYPE_CHECKING:
@@ -64,6 +66,11 @@ class ServerState:
         """From where the verdict on the watch is made."""
         return place_here(self.settings, self.home, clock=SystemClock())
 
+    def artifacts_for(self, key: Key) -> ServedArtifacts:
+        """What lies beside the store, as far as a key may see it."""
+        alerts = any(spec.kind == "alerts" for spec in (self.settings.told or {}).values())
+        return ServedArtifacts(self.home, self.url, alerts=alerts, full=may(key, Operation.LOOK))
+
 
 class RequestContext:
     """One call."""
@@ -83,6 +90,11 @@ class RequestContext:
     def backend(self) -> Backend:
         """Where its commands go, as far as the key allows them."""
         return self.house.gate.backend_for(self.key)
+
+    @cached_property
+    def artifacts(self) -> ServedArtifacts:
+        """What lies beside the store, as far as the key may see it."""
+        return self.house.artifacts_for(self.key)
 
     @cached_property
     def watch(self) -> Watch:

@@ -18,7 +18,6 @@ from allswell.engine.status.agents import look as look_at_crew
 from allswell.engine.status.agents import pending_questions, track
 from allswell.engine.status.journal import comm_of, read_ledger, read_standing
 from allswell.engine.status.overview import board
-from allswell.engine.status.verdict import look
 from allswell.errors import Refused
 from allswell.interfaces.http.events import cursor_of, position_of
 from allswell.interfaces.http.request_context import RequestContext
@@ -30,8 +29,8 @@ from allswell.views.checkup import CheckupShape, examined
 from allswell.views.delivery import CommShape
 from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
 from allswell.views.settings import KeyShape, KeysShape, NewKeyShape, SettingsShape
-from allswell.views.status import BoardShape, ServicesShape, StatusShape
-from allswell.views.worker import QueuesShape, queues_at
+from allswell.views.status import BoardShape, ServicesShape, StatusShape, load_status
+from allswell.views.worker import QueuesShape
 
 _CHUNK = 500
 _BUILDS = 100
@@ -46,7 +45,7 @@ class CommsShape(Struct, frozen=True):
 
 async def show_status(call: RequestContext, _: Nothing) -> StatusShape:
     """The verdict on the watch: what is broken, what needs a human, what merely waits."""
-    return StatusShape.of(call.store, await look(call.views, call.place), builds=await glance_at_builds(call.views))
+    return StatusShape.of(call.store, *await load_status(call.views, call.artifacts, call.place))
 
 
 async def show_board(call: RequestContext, _: Nothing) -> BoardShape:
@@ -183,7 +182,7 @@ async def list_queues(call: RequestContext, _: Nothing) -> QueuesShape:
     What only a human can decide about a message is a question like any other.
     """
     check_beside(call.key, "queues")
-    return QueuesShape.of(await asyncio.to_thread(queues_at, call.house.url))
+    return QueuesShape(await call.artifacts.queues())
 
 
 ADMIN_ROUTES = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from allswell.build.overview import glance_at_builds, why
+from allswell.build.overview import glance_at_builds
 from allswell.build.state import BuildRows, kept_spec
 from allswell.domain.access.rights import check_beside
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent
@@ -14,7 +14,7 @@ from allswell.domain.build.limits import BUILD_ROLE
 from allswell.domain.build.state import BuildGlance, ComponentStanding, work_on
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry
-from allswell.domain.run.run import Run, last_of, went_on_in
+from allswell.domain.run.run import Run, went_on_in
 from allswell.domain.task.model import NOWHERE, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, clean
@@ -25,6 +25,8 @@ from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.questions import ShownQuestion, show_question
 from allswell.interfaces.web.screen import address, number_of, place_of
 from allswell.interfaces.web.timeline import MOST, DrawnGraph, DrawnWaterfall, GraphThing, draw_graph, draw_waterfall
+from allswell.views.detail import ShownRunShape, chain_of, load_run
+from allswell.views.explanation import load_explanation
 
 _LANES = 60
 _LOOKED_AT = 1_000
@@ -40,14 +42,12 @@ class RunScreen(Struct, frozen=True):
     earlier: list[Run]
     """Those that it was before: one that has ended can go on in another."""
     last: Run
+    shown: ShownRunShape
     why: Explanation
     graph: DrawnGraph
     left_out: int
     """Tasks that are not in the picture; at least so many."""
     fall: DrawnWaterfall
-    spent: Spent
-    build: bool
-    """Whether it is one of a build, which has a screen of its own."""
 
 
 def is_about(call: RequestContext, entry: Entry) -> bool:
@@ -59,25 +59,22 @@ async def look_at_run(call: RequestContext) -> RunScreen:
     """Look at one run."""
     views = call.views
     id_ = await find_run(views, call.named("run"))
-    run = await views.view_run(RunId(id_))
-    if run is None:
-        raise Refused("unknown_run", f"there is no run {call.named('run')!r}", where="run")
-    *earlier, last = last_of(run, {one.id: one for one in await views.view_runs()})
-    explained = await why(views, id_, _LOOKED_AT, pause=call.place.pause)
+    shown = await load_run(views, call.artifacts, id_)
+    run, *others = await chain_of(views, id_)
+    last = others[-1] if others else run
+    explained, _ = await load_explanation(views, call.artifacts, id_, call.place, _LOOKED_AT)
     rows = await views.view_tasks(TaskFilter(run=last.id, limit=_LOOKED_AT))
-    spent = await views.view_spent("run", (last.id,))
     return RunScreen(
         run.name,
         explained.now,
         run,
-        list(earlier),
+        [run, *others][:-1],
         last,
+        shown,
         explained,
         draw_graph(_things(rows), f"The tasks of {clean(run.name, 60)}"),
         max(len(rows) - MOST, 0),
         draw_waterfall(await waterfall(views, last, explained.now, _LANES), explained.now),
-        spent.get(last.id, NOTHING_SPENT),
-        await kept_spec(views, last.id) is not None,
     )
 
 

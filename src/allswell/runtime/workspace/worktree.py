@@ -327,15 +327,15 @@ def _fork(git: Git, commit: str) -> str:
     return git.run("merge-base", head, commit, good=(0, 1)).decode().strip() or head
 
 
-def is_merged(branch: Branch) -> bool | None:
-    """Whether the commit of a branch is part of what its repository has checked out; None if that cannot be told."""
-    top = Path(branch.repository)
+def is_merged(repository: str, commit: str) -> bool | None:
+    """Whether a commit is part of what its repository has checked out; None if that cannot be told."""
+    top = Path(repository)
     head = head_of(top)
     if head is None:
         return None
     try:
         with scratch_folder() as scratch:
             git = Git(os.fsencode(top), timeout=_LIMITS.git_timeout, scratch=scratch)
-            return git.run("merge-base", branch.commit, head, good=(0, 1)).decode().strip() == branch.commit
+            return git.run("merge-base", commit, head, good=(0, 1)).decode().strip() == commit
     except GitFailed:
         return None
