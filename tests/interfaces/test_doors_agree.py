@@ -288,7 +288,7 @@ def test_why(doors: Doors) -> None:
 
 def _steady(told: Any) -> Any:
     """An explanation without what changes from one second to the next."""
-    return json.loads(_words(json.dumps({**told, "seen_at": "", "spent": ""})))
+    return json.loads(_words(json.dumps({**told, "seen_at": "", "spent": ""}, ensure_ascii=False)))
 
 
 def _words(text: str) -> str:

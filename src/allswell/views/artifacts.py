@@ -116,7 +116,7 @@ class Artifacts:
         from allswell.views.receipt import DiffShape
 
         home = StateDir(self.home)
-        changes = await self._look(lambda: changes_of(home, task, attempt, stat=stat))
+        changes = await self._look(lambda: changes_of(home, TaskId(task), attempt, stat=stat))
         return DiffShape.of(task, changes), changes.difference.text
 
     async def queues(self) -> list[QueueShape]:
@@ -271,7 +271,8 @@ class ServerArtifacts(Artifacts):
         except Refused:
             from allswell.views.detail import ShownReceiptShape
 
-            return (await self._ask(f"/receipts/{quote(name, safe='')}", ShownReceiptShape)).receipt
+            shown: ShownReceiptShape = await self._ask(f"/receipts/{quote(name, safe='')}", ShownReceiptShape)
+            return shown.receipt
 
     async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
         """The last lines that its attempt printed on the stream on which errors are told, or else on the other."""
@@ -302,4 +303,5 @@ class ServerArtifacts(Artifacts):
         """The queues of messages in the store's database."""
         from allswell.views.worker import QueuesShape
 
-        return (await self._ask("/queues", QueuesShape)).queues
+        listed: QueuesShape = await self._ask("/queues", QueuesShape)
+        return listed.queues

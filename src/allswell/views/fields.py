@@ -10,11 +10,13 @@ from calendar import timegm
 from collections.abc import Mapping
 from functools import lru_cache
 from time import gmtime, strftime, strptime
-from typing import Annotated, Literal, TypedDict, overload
+from typing import Annotated, Literal, TypedDict, TypeVar, overload
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, convert
 
 from allswell.errors import BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
+
+T = TypeVar("T")
 
 # A moment for the outside: RFC 3339, UTC, with milliseconds. Inside, moments are milliseconds since 1970.
 
@@ -68,6 +70,11 @@ def _value(name: str, value: object) -> object:
     if isinstance(value, list):
         return [outside(one) if isinstance(one, dict) else one for one in value]
     return value
+
+
+def copied(source: object, kind: type[T]) -> T:
+    """What has the fields of a shape under the same names, as that shape."""
+    return convert(source, kind, from_attributes=True)
 
 
 # Which thing is meant, where it can be a task, a run or a question: its id under its name, the others null.

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
+from allswell.domain.ids import TaskId
 from allswell.domain.task.answer import is_dismissed
+from allswell.domain.task.model import TaskFilter
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allswell.domain.task.model import TaskRow, WaitState
+    from allswell.store.views import Views
+
+_NAMED = 200
+"""Tasks that are looked up for their names."""
 
 
 def stands(row: TaskRow) -> str:
@@ -108,6 +114,16 @@ class TaskShape(Struct, frozen=True):
             granted_at=None if lease is None else moment(lease.granted_at),
             timeout_raised=bool(task.record.timeout_override),
         )
+
+
+async def load_names(views: Views, rows: Sequence[TaskRow]) -> dict[str, str]:
+    """The names of what tasks wait for or ended for: most stand on the same page, a few more are looked up."""
+    names: dict[str, str] = {row.task.id: row.task.name for row in rows}
+    waited = [wait.target for row in rows for wait in row.waits if wait.kind != "question"]
+    ended = [row.task.record.reason.partition(" ")[0] for row in rows if row.task.record.reason]
+    missing = [one for one in dict.fromkeys(waited + ended) if one.startswith(("t_", "m_")) and one not in names]
+    which = TaskFilter(ids=tuple(map(TaskId, missing[:_NAMED])), limit=_NAMED)
+    return names | {row.task.id: row.task.name for row in (await views.view_tasks(which) if missing else ())}
 
 
 class TasksShape(Struct, frozen=True):

@@ -14,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 from allswell.domain.access.rights import check_beside
 from allswell.domain.agents.output import entries
 from allswell.domain.task.model import Task
-from allswell.engine.lookup import find_task
 from allswell.errors import Refused
 from allswell.interfaces.http.events import PULSE, STREAM
 from allswell.interfaces.http.request_context import RequestContext
@@ -67,7 +66,7 @@ async def show_log(call: RequestContext, asked: LogParams) -> LogsShape | Respon
     `next` is where to go on, also while it runs. A stream ends with the event `over`.
     """
     check_beside(call.key, "log")
-    task = await _task(call)
+    task = (await call.task_row()).task
     printed = PrintedLog(call.house.home, task)
     attempts = await asyncio.to_thread(printed.attempts)
     given = _place(call.header("Last-Event-ID") or asked.after)
@@ -85,13 +84,6 @@ async def show_log(call: RequestContext, asked: LogParams) -> LogsShape | Respon
         body = b"".join(line + b"\n" for _, line in read.lines)
         return Response(body, media_type="text/plain; charset=utf-8", headers={"Allswell-Next": _cursor(number, read)})
     return LogsShape(task.id, number, _told(task, number, read), _cursor(number, read), read.over)
-
-
-async def _task(call: RequestContext) -> Task:
-    row = await call.views.view_task(await find_task(call.views, call.named("task")))
-    if row is None:
-        raise Refused("unknown_task", f"there is no task {call.named('task')!r}", where="task")
-    return row.task
 
 
 async def _read(printed: PrintedLog, attempt: int, place: PrintedPlace, last: int | None) -> PrintedLines:
@@ -169,7 +161,7 @@ class DiffParams(Struct, frozen=True, forbid_unknown_fields=True):
 async def show_diff(call: RequestContext, asked: DiffParams) -> DiffShape:
     """Show what an attempt has changed since it began, whatever its end; while it runs, up to now."""
     check_beside(call.key, "diff")
-    task = await _task(call)
+    task = (await call.task_row()).task
     found, _ = await call.artifacts.diff(task.id, asked.attempt, stat=asked.stat)
     return found
 

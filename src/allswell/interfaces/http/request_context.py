@@ -20,9 +20,11 @@ from allswell.domain.access.key import Key
 from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import can_name
 from allswell.domain.scopes import HEADER, read_remaining
+from allswell.domain.task.model import TaskRow
 from allswell.domain.values import hide
 from allswell.engine.access.gate import Gate
 from allswell.engine.backend import Backend, Claimed
+from allswell.engine.lookup import find_task
 from allswell.engine.status.verdict import Viewpoint
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
@@ -110,6 +112,13 @@ class RequestContext:
     def views(self) -> Views:
         """What the key may look at."""
         return self.backend.store
+
+    async def task_row(self) -> TaskRow:
+        """The task that the path names."""
+        row = await self.views.view_task(await find_task(self.views, self.named("task")))
+        if row is None:
+            raise Refused("unknown_task", f"there is no task {self.named('task')!r}", where="task")
+        return row
 
     @property
     def query(self) -> QueryParams:

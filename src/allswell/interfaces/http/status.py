@@ -12,19 +12,14 @@ from allswell.domain.access.rights import Operation, check_act, check_beside
 from allswell.domain.agents.cost import SpentBy
 from allswell.domain.duration import parse
 from allswell.domain.mesh.comms import COMMS_HEARS, CommStatus, is_among
-from allswell.domain.mesh.health import healthy_at, score
-from allswell.domain.mesh.routing import family
-from allswell.engine.status.agents import look as look_at_crew
 from allswell.engine.status.agents import pending_questions, track
-from allswell.engine.status.journal import comm_of, read_ledger, read_standing
+from allswell.engine.status.journal import comm_of
 from allswell.engine.status.overview import board
-from allswell.errors import Refused
 from allswell.interfaces.http.events import cursor_of, position_of
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Nothing, Route
 from allswell.interfaces.http.tasks import Length, Limit
-from allswell.runtime.supervisor.presence import has_died
-from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape
+from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger
 from allswell.views.checkup import CheckupShape, examined
 from allswell.views.delivery import CommShape
 from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
@@ -55,9 +50,7 @@ async def show_board(call: RequestContext, _: Nothing) -> BoardShape:
 
 async def list_agents(call: RequestContext, _: Nothing) -> AgentsShape:
     """Who does what: health, misses, last proof of progress, time left."""
-    settings = call.house.settings
-    specs = list(settings.known_agents.values())
-    crew = await look_at_crew(call.views, specs, int(settings.value("stall_threshold") or 0), has_died)
+    crew = await load_crew(call.views, call.house.settings)
     return AgentsShape.of(crew, len(await call.views.view_questions()))
 
 
@@ -96,14 +89,7 @@ class LedgerParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def show_ledger(call: RequestContext, asked: LedgerParams) -> LedgerShape:
     """What counts for an agent and against it, what does not, and why."""
-    agent = call.named("agent")
-    length = parse(asked.since, where="since")
-    if length <= 0:
-        raise Refused("bad_duration", "since must be more than nothing", where="since")
-    now = (await call.views.view_agenda()).now
-    found = await read_ledger(call.views, agent, now - length)
-    standing = await read_standing(call.views, family(agent))
-    return LedgerShape.of(found, now - length, score(standing, now), healthy_at(standing, now))
+    return await load_ledger(call.views, call.named("agent"), parse(asked.since, where="since"), "since")
 
 
 class CostsParams(Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry
 from allswell.domain.run.run import Run
 from allswell.domain.task.model import OPEN, State, Task, TaskFilter, TaskRow
-from allswell.engine.lookup import find_run, find_task
+from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, Span, clean, many
 from allswell.engine.status.overview import OpenQuestion
 from allswell.engine.status.services import Facts
@@ -30,10 +30,10 @@ from allswell.views.explanation import load_explanation
 from allswell.views.fields import millis
 from allswell.views.question import QuestionShape
 from allswell.views.receipt import DiffShape, ReceiptShape
+from allswell.views.task import load_names
 
 PAGE = 100
 STATES = (*(state.value for state in State), "open")
-_NAMED = 200
 
 
 class TaskLine(Struct, frozen=True):
@@ -82,7 +82,7 @@ async def look(call: RequestContext) -> TasksScreen:
     found = await call.views.view_tasks(asked)
     counts = await call.views.view_counts()
     shown = found[:PAGE]
-    names = await _names(call, shown)
+    names = await load_names(call.views, shown)
     kept = {"role": role, "text": text, "run": of_run or ""}
     return TasksScreen(
         title="Tasks",
@@ -107,16 +107,6 @@ async def _run_name(call: RequestContext, id_: RunId) -> str:
     return id_ if run is None else run.name
 
 
-async def _names(call: RequestContext, rows: list[TaskRow]) -> dict[str, str]:
-    """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
-    names: dict[str, str] = {row.task.id: row.task.name for row in rows}
-    waited = [wait.target for row in rows for wait in row.waits[:1] if wait.kind != "question"]
-    needed = dict.fromkeys(waited + [_first_word(row.task.record.reason) for row in rows])
-    missing = tuple(TaskId(one) for one in needed if one.startswith(("t_", "m_")) and one not in names)[:_NAMED]
-    found = await call.views.view_tasks(TaskFilter(ids=missing, limit=_NAMED)) if missing else []
-    return names | {row.task.id: row.task.name for row in found}
-
-
 def _about(row: TaskRow, names: dict[str, str]) -> str:
     task = row.task
     if row.lease is not None:
@@ -130,13 +120,8 @@ def _about(row: TaskRow, names: dict[str, str]) -> str:
     if task.ended_at is None or task.state == State.DONE:
         return ""
     reason = task.record.reason
-    named = _first_word(reason)
+    named = reason.partition(" ")[0]  # it may begin with the id of another task: “t_… was failed”
     return clean(names.get(named, named) + reason.removeprefix(named), 120)
-
-
-def _first_word(reason: str | None) -> str:
-    """A reason may begin with the id of another task: “t_… was failed”."""
-    return (reason or "").partition(" ")[0]
 
 
 # A task: its life, why it stands where it stands, its attempts with what they printed and left; what can be done.
@@ -194,14 +179,6 @@ class TaskScreen(Struct, frozen=True):
     can_retry: bool
 
 
-async def row_of(call: RequestContext) -> TaskRow:
-    """The task that the path names."""
-    row = await call.views.view_task(await find_task(call.views, call.named("task")))
-    if row is None:
-        raise Refused("unknown_task", f"there is no task {call.named('task')!r}", where="task")
-    return row
-
-
 def is_about(call: RequestContext, entry: Entry) -> bool:
     """Whether an event is about the task on the screen; one that is shown by its name, any may be."""
     named = call.named("task")
@@ -212,7 +189,7 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
     """Look at one task, and at what lies beside the store of it."""
     check_beside(call.key, "receipts")
     check_beside(call.key, "log")
-    row = await row_of(call)
+    row = await call.task_row()
     task, views = row.task, call.views
     shown = await load_task(views, call.artifacts, task.id)
     explained, _ = await load_explanation(views, call.artifacts, task.id, call.place)
@@ -280,7 +257,7 @@ class PrintedScreen(Struct, frozen=True):
 async def look_at_log(call: RequestContext) -> PrintedScreen:
     """Look at what was printed."""
     check_beside(call.key, "log")
-    task = (await row_of(call)).task
+    task = (await call.task_row()).task
     attempt, upto = number_of(call, "attempt"), number_of(call, "upto", 1 << 34)
     output = await asyncio.to_thread(read_tail, call.house.home, task, attempt or None, upto or None)
     earlier = None
@@ -321,7 +298,7 @@ class ChangedScreen(Struct, frozen=True):
 async def look_at_changes(call: RequestContext) -> ChangedScreen:
     """Look at what an attempt has changed."""
     check_beside(call.key, "diff")
-    task = (await row_of(call)).task
+    task = (await call.task_row()).task
     attempt = number_of(call, "attempt")
     now = (await call.views.view_agenda()).now
     title = f"Changes of {task.name}"

@@ -214,6 +214,7 @@ def recover(
         raise Refused("no_snapshot", text, where="TASK", hint=hint)
     from allswell.runtime.receipts import Receipts
     from allswell.runtime.workspace.recover import recover as give_back
+    from allswell.views.fields import copied
 
     stored = Receipts(context.home / "receipts").find(receipt.path if what.endswith(".json") else receipt.receipt_id)
     if stored is None or stored.receipt.snapshot is None:
@@ -223,7 +224,7 @@ def recover(
     if apply:
         _check_place(context, snapshot)
     done = give_back(snapshot, into=into, apply=apply)
-    context.say(RecoverShape(None, kept, RecoveryShape.of(done)), _given_back(done))
+    context.say(RecoverShape(None, kept, copied(done, RecoveryShape)), _given_back(done))
 
 
 def _check_place(context: CliContext, snapshot: Snapshot) -> None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _PAGE = 100
 _MOST = 1_000_000
-_LOOKED_UP = 200
 Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="At most so many.")]
 
 
@@ -72,7 +71,7 @@ def tasks(
 ) -> None:
     """List open tasks, the oldest first; others where you ask for them."""
     from allswell.domain.task.model import TaskFilter
-    from allswell.views.task import TasksShape
+    from allswell.views.task import TasksShape, load_names
 
     context = CliContext(store, json=json)
     states = tuple(_state(one) for one in state or ())
@@ -87,7 +86,7 @@ def tasks(
         which = TaskFilter(open_, of_run, name, role, states, after, limit + 1)
         found = await views.view_tasks(which)
         counts = {} if json or found else await views.view_counts()
-        names = {} if json else await _names(views, found)
+        names = {} if json else await load_names(views, found)
         facts = Facts((await views.view_agenda()).now)
         if not json and any(row.ready for row in found):
             await fill_for_ready(views, facts, context.place.pause)
@@ -116,18 +115,6 @@ _COLUMNS = (
     Column("AGE", None, right=True),
     Column("", 12),
 )
-
-
-async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
-    """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
-    from allswell.domain.ids import TaskId
-    from allswell.domain.task.model import TaskFilter
-
-    names: dict[str, str] = {row.task.id: row.task.name for row in rows}
-    needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind != "question")
-    missing = tuple(TaskId(target) for target in needed if target not in names)[:_LOOKED_UP]
-    found = await views.view_tasks(TaskFilter(ids=missing)) if missing else []
-    return names | {row.task.id: row.task.name for row in found}
 
 
 def _row(row: TaskRow, now: int, names: dict[str, str], facts: Facts) -> list[str]:
