@@ -201,6 +201,7 @@ def doors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     (folder / "allswell.toml").write_text(SETTINGS.format(store=store))
     ids = asyncio.run(tell(store))
     leave_work(folder, ids["done"])
+    (folder / ".allswell" / "receipts" / f"{receipt_id(TaskId(ids['failed']), 1)}.json").write_text("torn")
     ids["run"] = bake(folder)
     with serving(folder, store=store) as served:
         if request.param == "server":

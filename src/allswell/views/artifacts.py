@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from allswell.domain.question import Question
     from allswell.domain.task.model import Task
-    from allswell.runtime.receipts import StoredReceipt
     from allswell.store.views import Views
     from allswell.views.flow import FlowShape
     from allswell.views.receipt import DiffShape, ReceiptPageShape, ReceiptShape, TaskArtifacts, WorkShape
@@ -50,7 +49,14 @@ class Artifacts:
 
     async def of_task(self, task: str, tokens: Sequence[int]) -> TaskArtifacts:
         """What the attempts with these tokens have left, and where the work of the task is."""
-        return await self._look(self._of_task, task, tokens)
+        from allswell.views.receipt import TaskArtifacts
+
+        ids = [receipt_id(TaskId(task), token) for token in tokens]
+        files = {one: self.home / "receipts" / f"{one}.json" for one in ids if is_file_name(one)}
+        kept = await self._look(lambda: [one for one, file in files.items() if file.is_file()])
+        worktree = (self.home / "worktrees" / task).absolute()
+        there = self._full and is_file_name(task) and await self._look((worktree / ".git").exists)
+        return TaskArtifacts(kept, await self._look(self._work, task), str(worktree) if there else None)
 
     async def work(self, task: str) -> WorkShape | None:
         """Where the work of a task is, if it is on a branch."""
@@ -64,7 +70,13 @@ class Artifacts:
 
     async def flow(self, run: str) -> FlowShape | None:
         """The folder of a run, where it is a flow's."""
-        return await self._look(self._flow, run) if self._full else None
+        from allswell.flows.run.folder import find_base
+        from allswell.views.flow import FlowShape
+
+        try:
+            return await self._look(lambda: FlowShape.of(find_base(self.home, run))) if self._full else None
+        except Refused:
+            return None
 
     async def flow_runs(self, most: int) -> Mapping[str, str]:
         """Which of the last runs are a flow's: the run that its folder is named after, by the run's id."""
@@ -83,9 +95,10 @@ class Artifacts:
 
     async def receipts(self, task: str | None = None, after: str = "", limit: int = _PAGE_MOST) -> ReceiptPageShape:
         """A page of receipts, the newest first."""
+        from allswell.runtime.receipts import Receipts
         from allswell.views.receipt import ReceiptPageShape, ReceiptShape
 
-        kept = (await self._look(self._all))[::-1]
+        kept = (await self._look(Receipts(self.home / "receipts").all))[::-1]
         named = [one for one in kept if task in (None, one.receipt.task, one.receipt.name)]
         ids = [one.receipt.id for one in named]
         if after and after not in ids:
@@ -96,7 +109,11 @@ class Artifacts:
 
     async def receipt(self, name: str) -> ReceiptShape | None:
         """The receipt with this id, or in this file of this machine; `Refused` if no receipt has this id."""
-        return await self._look(self._receipt, name)
+        found = await self._look(self._receipt, name)
+        if found is None and name.startswith("rc_"):
+            text = f"there is no receipt {name!r}; `allswell receipts` lists them"
+            raise Refused("unknown_receipt", text, where="receipt")
+        return found
 
     async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
         """The last lines that its attempt printed on the stream on which errors are told, or else on the other."""
@@ -129,20 +146,6 @@ class Artifacts:
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _all(self) -> list[StoredReceipt]:
-        from allswell.runtime.receipts import Receipts
-
-        return Receipts(self.home / "receipts").all()
-
-    def _of_task(self, task: str, tokens: Sequence[int]) -> TaskArtifacts:
-        from allswell.views.receipt import TaskArtifacts
-
-        ids = [receipt_id(TaskId(task), token) for token in tokens]
-        folder, worktree = self.home / "receipts", (self.home / "worktrees" / task).absolute()
-        there = self._full and is_file_name(task) and (worktree / ".git").exists()
-        kept = [one for one in ids if is_file_name(one) and (folder / f"{one}.json").is_file()]
-        return TaskArtifacts(kept, self._work(task), str(worktree) if there else None)
-
     def _work(self, task: str) -> WorkShape | None:
         if not self._full or not is_file_name(task):
             return None
@@ -164,19 +167,7 @@ class Artifacts:
         from allswell.views.receipt import ReceiptShape
 
         stored = Receipts(self.home / "receipts").find(name)
-        if stored is None and name.startswith("rc_"):
-            text = f"there is no receipt {name!r}; `allswell receipts` lists them"
-            raise Refused("unknown_receipt", text, where="receipt")
         return None if stored is None else ReceiptShape.of(stored.receipt, stored.path)
-
-    def _flow(self, run: str) -> FlowShape | None:
-        from allswell.flows.run.folder import find_base
-        from allswell.views.flow import FlowShape
-
-        try:
-            return FlowShape.of(find_base(self.home, run))
-        except Refused:
-            return None
 
 
 class ServedArtifacts(Artifacts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -123,7 +123,7 @@ class ShownQuestion(Struct, frozen=True):
     """A question as a card."""
 
     asked: OpenQuestion
-    options: list[tuple[OptionShape, Takes | None]]
+    options: Sequence[tuple[OptionShape, Takes | None]]
     """Each way to answer, and what it takes beside its button, if anything."""
     output: list[str]
     """What its task printed last."""

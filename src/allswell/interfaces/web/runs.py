@@ -9,12 +9,11 @@ from msgspec import Struct
 from allswell.build.overview import glance_at_builds
 from allswell.build.state import BuildRows, kept_spec
 from allswell.domain.access.rights import check_beside
-from allswell.domain.agents.cost import NOTHING_SPENT, Spent
 from allswell.domain.build.limits import BUILD_ROLE
 from allswell.domain.build.state import BuildGlance, ComponentStanding, work_on
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry
-from allswell.domain.run.run import Run, went_on_in
+from allswell.domain.run.run import Run
 from allswell.domain.task.model import NOWHERE, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, clean
@@ -27,6 +26,7 @@ from allswell.interfaces.web.screen import address, number_of, place_of
 from allswell.interfaces.web.timeline import MOST, DrawnGraph, DrawnWaterfall, GraphThing, draw_graph, draw_waterfall
 from allswell.views.detail import ShownRunShape, chain_of, load_run
 from allswell.views.explanation import load_explanation
+from allswell.views.run import RunShape, load_runs
 
 _LANES = 60
 _LOOKED_AT = 1_000
@@ -103,12 +103,10 @@ _COUNTED = 100
 class RunRow(Struct, frozen=True):
     """One run."""
 
-    run: Run
+    run: RunShape
     open_tasks: int
     """Tasks of it that are not over; at most so many are counted as `counted` says."""
     counted: int
-    went_on: str | None
-    spent: Spent
 
 
 class RunsScreen(Struct, frozen=True):
@@ -125,13 +123,11 @@ class RunsScreen(Struct, frozen=True):
 async def look_at_runs(call: RequestContext) -> RunsScreen:
     """Look at a page of runs."""
     first = number_of(call, "from", 100_000)
-    found = (await call.views.view_runs(limit=first + PAGE + 1))[first:]
-    shown = found[:PAGE]
-    spent = await call.views.view_spent("run", [run.id for run in shown]) if shown else {}
+    found = (await load_runs(call.views, call.artifacts, first + PAGE + 1)).runs[first:]
     rows = []
-    for run in shown:
-        still = await call.views.view_tasks(TaskFilter(run=run.id, open=True, limit=_COUNTED))
-        rows.append(RunRow(run, len(still), _COUNTED, went_on_in(run), spent.get(run.id, NOTHING_SPENT)))
+    for run in found[:PAGE]:
+        still = await call.views.view_tasks(TaskFilter(run=RunId(run.run_id), open=True, limit=_COUNTED))
+        rows.append(RunRow(run, len(still), _COUNTED))
     return RunsScreen(
         "Runs",
         (await call.views.view_agenda()).now,

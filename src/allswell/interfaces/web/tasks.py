@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 
 import msgspec
@@ -233,7 +234,9 @@ def _spread(text: str) -> str:
 
 async def _attempt(call: RequestContext, task: TaskId, one: AttemptShape, receipts: Collection[str]) -> TaskAttempt:
     name = receipt_id(task, one.token)
-    receipt = await call.artifacts.receipt(name) if name in receipts else None
+    receipt = None
+    with contextlib.suppress(Refused):  # it cannot be read
+        receipt = await call.artifacts.receipt(name) if name in receipts else None
     span = Span("held", Millis(millis(one.granted_at)), Millis(millis(one.ended_at)), "", outcome=one.outcome)
     return TaskAttempt(one, outcome(one.outcome, one.detail), style_of(span), receipt)
 
