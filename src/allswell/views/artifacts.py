@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 from allswell.domain.ids import TaskId, is_file_name
 from allswell.domain.receipts.receipt import receipt_id
@@ -187,6 +186,13 @@ def _turns() -> asyncio.Semaphore:
     return asyncio.Semaphore(_AT_ONCE)
 
 
+def quote(part: str) -> str:
+    """A part of a path, or what stands behind a question mark, as it is sent."""
+    from urllib.parse import quote as quoted
+
+    return quoted(part, safe="")
+
+
 class ServerArtifacts(Artifacts):
     """What lies beside a store that is reached over HTTP: its server is asked.
 
@@ -202,7 +208,7 @@ class ServerArtifacts(Artifacts):
         from allswell.views.receipt import TaskArtifacts
 
         here = await super().of_task(task, tokens)
-        there = await self._ask(f"/tasks/{quote(task, safe='')}", TaskArtifacts)
+        there = await self._ask(f"/tasks/{quote(task)}", TaskArtifacts)
         ids = dict.fromkeys((*there.receipt_ids, *here.receipt_ids))
         return TaskArtifacts(list(ids), here.work or there.work, here.worktree or there.worktree)
 
@@ -215,7 +221,7 @@ class ServerArtifacts(Artifacts):
         from allswell.views.log import LogsShape
 
         try:
-            await self._ask(f"/tasks/{quote(task.id, safe='')}/log?limit=1", LogsShape)
+            await self._ask(f"/tasks/{quote(task.id)}/log?limit=1", LogsShape)
         except Refused:
             return False
         return True
@@ -225,7 +231,7 @@ class ServerArtifacts(Artifacts):
         from allswell.views.detail import ShownRunShape
 
         here = await super().flow(run)
-        return here or (await self._ask(f"/runs/{quote(run, safe='')}", ShownRunShape)).flow
+        return here or (await self._ask(f"/runs/{quote(run)}", ShownRunShape)).flow
 
     async def flow_runs(self, most: int) -> Mapping[str, str]:
         """Which of the last runs are a flow's: the run that its folder is named after, by the run's id."""
@@ -247,8 +253,8 @@ class ServerArtifacts(Artifacts):
         """A page of receipts, the newest first."""
         from allswell.views.receipt import ReceiptPageShape
 
-        which = [f"limit={min(limit, _PAGE_MOST)}", f"after={quote(after, safe='')}"]
-        which += [] if task is None else [f"task={quote(task, safe='')}"]
+        which = [f"limit={min(limit, _PAGE_MOST)}", f"after={quote(after)}"]
+        which += [] if task is None else [f"task={quote(task)}"]
         there = await self._ask(f"/receipts?{'&'.join(which)}", ReceiptPageShape)
         here = await super().receipts(task, limit=limit)
         every = {one.receipt_id: one for one in (*there.receipts, *here.receipts)}.values()
@@ -262,7 +268,7 @@ class ServerArtifacts(Artifacts):
         except Refused:
             from allswell.views.detail import ShownReceiptShape
 
-            shown: ShownReceiptShape = await self._ask(f"/receipts/{quote(name, safe='')}", ShownReceiptShape)
+            shown: ShownReceiptShape = await self._ask(f"/receipts/{quote(name)}", ShownReceiptShape)
             return shown.receipt
 
     async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
@@ -272,7 +278,7 @@ class ServerArtifacts(Artifacts):
         if Path(receipt.path).is_relative_to(self.home):
             return await super().last_lines(receipt, most)
         try:
-            which = f"/tasks/{quote(receipt.task_id, safe='')}/log?attempt={receipt.attempt}"
+            which = f"/tasks/{quote(receipt.task_id)}/log?attempt={receipt.attempt}"
             printed = (await self._ask(which, LogsShape)).lines
         except Refused:
             return []
@@ -287,7 +293,7 @@ class ServerArtifacts(Artifacts):
             return await super().diff(task, attempt, stat=stat)
         except Refused:
             which = f"stat={'true' if stat else 'false'}" + ("" if attempt is None else f"&attempt={attempt}")
-            found = await self._ask(f"/tasks/{quote(task, safe='')}/diff?{which}", DiffShape)
+            found = await self._ask(f"/tasks/{quote(task)}/diff?{which}", DiffShape)
             return found, found.diff.encode()
 
     async def queues(self) -> list[QueueShape]:

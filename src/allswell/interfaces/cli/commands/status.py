@@ -51,13 +51,20 @@ def bare(store: str | None, *, json: bool) -> None:
     if not _is_there(context.url):
         context.say(StatusShape.of_none(hide(context.url)), nothing_yet())
         return
-    from allswell.interfaces.cli.commands.worker import queue_lines
-    from allswell.interfaces.cli.flow_display import glance_lines
     from allswell.views.status import load_status
 
     seen, queues, builds = context.look(lambda views: load_status(views, context.artifacts, context.place))
     seen = typed_in(seen)
-    text = None if json else "\n".join([status_text(seen), *queue_lines(queues), *glance_lines(builds)])
+    lines = [] if json else [status_text(seen)]
+    if queues:
+        from allswell.interfaces.cli.commands.worker import queue_lines
+
+        lines += queue_lines(queues)
+    if builds:
+        from allswell.interfaces.cli.flow_display import glance_lines
+
+        lines += glance_lines(builds)
+    text = "\n".join(lines)
     context.say(StatusShape.of(hide(context.url), seen, queues, builds), text)
     if not seen.well:
         raise CliExit(seen.exit_code)
