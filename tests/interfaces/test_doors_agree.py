@@ -23,10 +23,10 @@ import pytest
 from allswell import Watch
 from allswell.app import make_watch, store_for
 from allswell.domain.agents.cost import Expense
-from allswell.domain.ids import RunId, TaskId
+from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.receipts.receipt import Advice, Branch, Change, End, Receipt, receipt_id
 from allswell.domain.task.model import SHOWN_STATES
-from allswell.engine.status.live import LiveRow, live
+from allswell.engine.status.live import live
 from allswell.interfaces.tui.rows import in_text, read_about
 from allswell.runtime.receipts import Receipts
 from tests.interfaces.cli.flow_scene import git, repository
@@ -105,12 +105,12 @@ class Doors:
 
         return asyncio.run(live())
 
-    def live(self, wanted: Callable[[LiveRow], bool]) -> str:
-        """What the live screen tells of the first such row."""
+    def live(self, id_: str) -> str:
+        """What the live screen tells of the row of a task or a question."""
 
         async def look(watch: Watch) -> str:
             seen = await live(watch.views)
-            (row, *_) = [row for row in seen.rows if wanted(row)]
+            (row,) = [row for row in seen.rows if row.id == id_]
             about = await read_about(watch.views, row)
             return " ".join(in_text(about, seen.now).plain.split())
 
@@ -163,12 +163,12 @@ def leave_work(folder: Path, task: str) -> None:
             task=TaskId(task),
             name="paint the fence",
             attempt=2,
-            token=2,
-            agent="bob",
+            token=Token(2),
+            agent=AgentId("bob"),
             reason="it is done",
-            began_at=1_000,
-            ended_at=2_000,
-            elapsed_ms=1_000,
+            began_at=Millis(1_000),
+            ended_at=Millis(2_000),
+            elapsed_ms=Millis(1_000),
             branch=Branch(repository=str(folder), name=BRANCH, base=base, commit=commit),
             changed=(Change("A", "fence.txt"),),
             advice=Advice(look=("allswell show", f"git diff {base} {commit}"), merge=(f"git merge {BRANCH}",)),
@@ -284,7 +284,7 @@ def test_why(doors: Doors) -> None:
         says = told["chain"][0]["says"]
         assert says, name
         if name in ("held", "asking"):
-            assert _words(says[0]) in _words(doors.live(lambda row, id_=id_: row.id == id_))
+            assert _words(says[0]) in _words(doors.live(id_))
 
 
 def _steady(told: Any) -> Any:
@@ -361,7 +361,7 @@ def test_a_question(doors: Doors) -> None:
         doors.text("show", id_),
         doors.page("/"),
         doors.page(f"/tasks/{doors.ids['asking']}"),
-        doors.live(lambda row: row.question == id_),
+        doors.live(id_),
     ):
         assert asked.text in told
         for option in shown["options"]:

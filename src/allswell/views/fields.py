@@ -9,7 +9,7 @@ from __future__ import annotations
 from calendar import timegm
 from collections.abc import Mapping
 from functools import lru_cache
-from time import gmtime, strftime, strptime
+from time import gmtime, strftime
 from typing import Annotated, Literal, TypedDict, TypeVar, overload
 
 from msgspec import UNSET, Meta, Struct, UnsetType, convert
@@ -40,7 +40,8 @@ def _second(seconds: int) -> str:
 
 def millis(text: str) -> int:
     """The moment that a text of ours names, in milliseconds since 1970."""
-    return timegm(strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) * 1_000 + int(text[20:23])
+    day = int(text[:4]), int(text[5:7]), int(text[8:10])
+    return timegm((*day, int(text[11:13]), int(text[14:16]), int(text[17:19]))) * 1_000 + int(text[20:23])
 
 
 _NAMES = {
