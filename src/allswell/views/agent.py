@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from allswell.views.fields import Moment, moment
+from allswell.domain.mesh.health import healthy_at, score
+from allswell.domain.mesh.routing import family
+from allswell.engine.status.agents import look
+from allswell.engine.status.journal import read_ledger, read_standing
+from allswell.errors import Refused
+from allswell.views.fields import Moment, copied, moment
 from allswell.views.run import SpentShape
+from allswell.views.status import has_died
 
 if TYPE_CHECKING:
     from allswell.domain.agents.status import Presence
-    from allswell.domain.mesh.health import ExpiredDelivery, Ledger, LedgerLine
+    from allswell.domain.mesh.health import ExpiredDelivery, LedgerLine
     from allswell.domain.question import Question
     from allswell.engine.status.agents import AgentRow, Crew, Tracking
+    from allswell.settings import Settings
+    from allswell.store.views import Views
 
 
 class ExpiryShape(Struct, frozen=True):
@@ -134,6 +142,12 @@ class AgentsShape(Struct, frozen=True):
         return cls(moment(crew.now), questions, supervisors, [AgentShape.of(one) for one in crew.members])
 
 
+async def load_crew(views: Views, settings: Settings) -> Crew:
+    """Everybody that a supervisor has, that holds a task or has missed check-ins, or that these settings name."""
+    threshold = int(settings.value("stall_threshold") or 0)
+    return await look(views, list(settings.known_agents.values()), threshold, has_died)
+
+
 # An agent's ledger: what counts for it and against it, what does not, and why.
 
 
@@ -170,12 +184,25 @@ class LedgerShape(Struct, frozen=True):
     lines: list[LedgerLineShape]
     events_looked_at: int | None
 
-    @classmethod
-    def of(cls, ledger: Ledger, since: int, score: int, healthy_at: int | None) -> LedgerShape:
-        """An agent's, with how it stands now."""
-        lines = [LedgerLineShape.of(line) for line in ledger.lines]
-        degraded = healthy_at is not None
-        return cls(ledger.agent, moment(since), score, degraded, moment(healthy_at), ledger.idle_ms, lines, ledger.cut)
+
+async def load_ledger(views: Views, agent: str, length: int, where: str) -> LedgerShape:
+    """What the last so many milliseconds say of an agent, with how it stands now."""
+    if length <= 0:
+        raise Refused("bad_duration", f"{where} must be more than nothing", where=where)
+    now = (await views.view_agenda()).now
+    ledger = await read_ledger(views, agent, now - length)
+    standing = await read_standing(views, family(agent))
+    healthy, lines = healthy_at(standing, now), [LedgerLineShape.of(line) for line in ledger.lines]
+    return LedgerShape(
+        agent_id=agent,
+        since_at=moment(now - length),
+        score=score(standing, now),
+        degraded=healthy is not None,
+        healthy_at=moment(healthy),
+        idle_ms=ledger.idle_ms,
+        lines=lines,
+        events_looked_at=ledger.cut,
+    )
 
 
 # Timeout tracking and open questions in the words of the document that asked for them (O7, O9).
@@ -213,5 +240,4 @@ class TrackingShape(Struct, frozen=True):
     @classmethod
     def of(cls, found: Tracking, pending: Sequence[Question]) -> TrackingShape:
         """As it stands."""
-        counters = CountersShape(found.checkpoint_misses, found.stalled_agents, found.task_timeouts)
-        return cls(counters, [PendingQuestionShape.of(asked) for asked in pending])
+        return cls(copied(found, CountersShape), [PendingQuestionShape.of(asked) for asked in pending])

@@ -10,7 +10,7 @@ from allswell.domain.agents.cost import usd
 from allswell.domain.lease.late import afterwards
 from allswell.domain.lease.verification import claims_to_be_done, failed_so_far, shown, verify_of
 from allswell.domain.receipts.receipt import End
-from allswell.views.fields import Moment, moment
+from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
     from allswell.domain.agents.cost import ExpenseRow
@@ -107,11 +107,6 @@ class VerificationShape(Struct, frozen=True):
     output: str
     left_out: int
 
-    @classmethod
-    def of(cls, came: Verification) -> VerificationShape:
-        """What came of it."""
-        return cls(came.argv, came.passed, came.why, came.elapsed_ms, came.output, came.left_out)
-
 
 class FailedCheckShape(Struct, frozen=True):
     """A verification of a task that has failed, and of which attempt's work."""
@@ -167,7 +162,7 @@ class VerifiedShape(Struct, frozen=True):
         follows: Literal["accept", "mend", "ask"] = "ask"
         if followed.follows.value in ("accept", "mend"):
             follows = "accept" if followed.follows.value == "accept" else "mend"
-        return cls(task, follows, followed.failed, followed.most, folder, VerificationShape.of(came))
+        return cls(task, follows, followed.failed, followed.most, folder, copied(came, VerificationShape))
 
 
 # What a command came to that was run under watch.
@@ -216,6 +211,6 @@ class RanShape(Struct, frozen=True):
             stdout=None if stdout is None else str(stdout),
             stderr=None if stderr is None else str(stderr),
             worktree=worktree,
-            verification=None if came is None else VerificationShape.of(came),
+            verification=None if came is None else copied(came, VerificationShape),
             warnings=[] if outcome is None else list(outcome.warnings),
         )

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from allswell.build.overview import why
+from allswell.domain.ids import TaskId
 from allswell.engine.status.explanation import Kind, Todo
 from allswell.views.fields import Moment, moment, named
 from allswell.views.receipt import WorkShape
 
 if TYPE_CHECKING:
     from allswell.engine.status.explanation import Explanation, Link, Next, Span
+    from allswell.engine.status.verdict import Viewpoint
+    from allswell.store.views import Views
+    from allswell.views.artifacts import Artifacts
+
+_LOGS = "allswell logs "
 
 
 class LinkShape(Struct, frozen=True):
@@ -61,6 +69,23 @@ class SpanShape(Struct, frozen=True):
     def of(cls, span: Span) -> SpanShape:
         """One stretch."""
         return cls(span.kind, moment(span.start), moment(span.end), span.says, span.agent, span.token, span.outcome)
+
+
+async def load_explanation(
+    views: Views, artifacts: Artifacts, id_: str, place: Viewpoint, most: int | None = None
+) -> tuple[Explanation, WorkShape | None]:
+    """Why something stands where it stands, as it is seen from a place, and where the work of a task is.
+
+    A log of which nothing is kept is not offered.
+    """
+    told = await why(views, id_, most, pause=place.pause, still_running=place.still_running)
+    todo = []
+    for one in told.todo:
+        task = one.command.removeprefix(_LOGS)
+        row = await views.view_task(TaskId(task)) if task != one.command else None
+        if task == one.command or (row is not None and await artifacts.has_log(row.task)):
+            todo.append(one)
+    return replace(told, todo=tuple(todo)), await artifacts.work(told.id) if told.kind == "task" else None
 
 
 class ExplanationShape(Struct, frozen=True):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from calendar import timegm
 from collections.abc import Mapping
 from functools import lru_cache
-from time import gmtime, strftime, strptime
-from typing import Annotated, Literal, TypedDict, overload
+from time import gmtime, strftime
+from typing import Annotated, Literal, TypedDict, TypeVar, overload
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, convert
 
 from allswell.errors import BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
+
+T = TypeVar("T")
 
 # A moment for the outside: RFC 3339, UTC, with milliseconds. Inside, moments are milliseconds since 1970.
 
@@ -38,7 +40,8 @@ def _second(seconds: int) -> str:
 
 def millis(text: str) -> int:
     """The moment that a text of ours names, in milliseconds since 1970."""
-    return timegm(strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) * 1_000 + int(text[20:23])
+    day = int(text[:4]), int(text[5:7]), int(text[8:10])
+    return timegm((*day, int(text[11:13]), int(text[14:16]), int(text[17:19]))) * 1_000 + int(text[20:23])
 
 
 _NAMES = {
@@ -68,6 +71,11 @@ def _value(name: str, value: object) -> object:
     if isinstance(value, list):
         return [outside(one) if isinstance(one, dict) else one for one in value]
     return value
+
+
+def copied(source: object, kind: type[T]) -> T:
+    """What has the fields of a shape under the same names, as that shape."""
+    return convert(source, kind, from_attributes=True)
 
 
 # Which thing is meant, where it can be a task, a run or a question: its id under its name, the others null.

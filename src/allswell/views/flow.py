@@ -9,7 +9,7 @@ from msgspec import Struct
 from allswell.domain.lease.audit import Audited
 from allswell.domain.receipts.step import Artifact, ContextForResume, GitPlace, Phase, StepStatus, TimeoutRecord, Tokens
 from allswell.views.attempt import VerificationShape
-from allswell.views.fields import Moment
+from allswell.views.fields import Moment, copied
 
 if TYPE_CHECKING:
     from allswell.domain.receipts.step import StepReceipt
@@ -70,7 +70,7 @@ class StepShape(Struct, frozen=True):
             exit_code=left.exit_code,
             artifacts=left.artifacts,
             audits=left.audits,
-            verification=None if left.verification is None else VerificationShape.of(left.verification),
+            verification=None if left.verification is None else copied(left.verification, VerificationShape),
             recovery=left.recovery,
             context_for_resume=left.context_for_resume,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,6 +11,8 @@ from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
     from allswell.domain.question import Option, Question
+    from allswell.store.views import Views
+    from allswell.views.artifacts import Artifacts
 
 
 class OptionShape(Struct, frozen=True):
@@ -83,10 +84,11 @@ class QuestionsShape(Struct, frozen=True):
     questions: list[QuestionShape]
     untold: list[str]
 
-    @classmethod
-    def of(cls, asked: Sequence[Question], untold: Sequence[str]) -> QuestionsShape:
-        """These."""
-        return cls([QuestionShape.of(question) for question in asked], list(untold))
+
+async def load_questions(views: Views, artifacts: Artifacts, most: int, *, open_only: bool) -> QuestionsShape:
+    """The questions that wait for a human, or all."""
+    asked = await views.view_questions(open_only=open_only, limit=most)
+    return QuestionsShape([QuestionShape.of(question) for question in asked], await artifacts.untold(views, asked))
 
 
 class DecidedShape(Struct, frozen=True):

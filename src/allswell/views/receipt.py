@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from allswell.domain.agents.evidence import Sign
-from allswell.domain.agents.status import Survivor, Survivors, still_run
-from allswell.domain.receipts.receipt import End, told
+from allswell.domain.agents.status import Survivors, still_run
+from allswell.domain.receipts.receipt import Change, End, told
 from allswell.domain.receipts.snapshot import Why
 from allswell.views.attempt import VerificationShape
-from allswell.views.fields import Moment, moment
+from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from allswell.domain.agents.evidence import Evidence
-    from allswell.domain.receipts.receipt import Advice, Branch, Change, Receipt, Transcript, Used
-    from allswell.domain.receipts.snapshot import LeftOut, Snapshot
+    from allswell.domain.receipts.receipt import Change, Receipt, Used
+    from allswell.domain.receipts.snapshot import Snapshot
     from allswell.runtime.workspace.diff import AttemptChanges
-    from allswell.runtime.workspace.recover import Recovery
 
 
 # A snapshot of an attempt's work, and what became of giving it back.
@@ -33,11 +31,6 @@ class LeftOutShape(Struct, frozen=True, gc=False):
     path: str
     why: Why
     detail: str
-
-    @classmethod
-    def of(cls, left: LeftOut) -> LeftOutShape:
-        """One of them."""
-        return cls(left.path, left.why, left.detail)
 
 
 class SnapshotShape(Struct, frozen=True):
@@ -76,7 +69,7 @@ class SnapshotShape(Struct, frozen=True):
             base=kept.base,
             previous=kept.previous,
             whole=kept.whole,
-            left_out=[LeftOutShape.of(left) for left in kept.left_out],
+            left_out=[copied(left, LeftOutShape) for left in kept.left_out],
             torn=kept.torn,
             nested=kept.nested,
             notes=kept.notes,
@@ -101,19 +94,6 @@ class RecoveryShape(Struct, frozen=True):
     deleted: tuple[str, ...]
     missing: list[LeftOutShape]
 
-    @classmethod
-    def of(cls, done: Recovery) -> RecoveryShape:
-        """What was done."""
-        return cls(
-            folder=done.folder,
-            written=done.written,
-            replaced=done.replaced,
-            conflicts=[ConflictShape(one.path, one.recovered) for one in done.conflicts],
-            same=done.same,
-            deleted=done.deleted,
-            missing=[LeftOutShape.of(left) for left in done.missing],
-        )
-
 
 # Processes that still run after their attempt.
 
@@ -123,11 +103,6 @@ class SurvivorShape(Struct, frozen=True):
 
     pid: int
     command: str
-
-    @classmethod
-    def of(cls, process: Survivor) -> SurvivorShape:
-        """A process as it is named outside."""
-        return cls(process.pid, process.command)
 
 
 class SurvivorsShape(Struct, frozen=True):
@@ -147,7 +122,7 @@ class SurvivorsShape(Struct, frozen=True):
     @classmethod
     def of(cls, left: Survivors) -> SurvivorsShape:
         """What is left of one attempt, as it is told outside."""
-        processes = [SurvivorShape.of(one) for one in left.processes]
+        processes = [copied(one, SurvivorShape) for one in left.processes]
         says = still_run(left.processes)
         since = moment(left.since)
         return cls(left.task, left.name, left.attempt, left.holder, left.host, left.folder, since, processes, says)
@@ -173,11 +148,6 @@ class TranscriptShape(Struct, frozen=True):
     bytes: int
     left_out: int
 
-    @classmethod
-    def of(cls, stream: Transcript) -> TranscriptShape:
-        """One stream."""
-        return cls(stream.path, stream.bytes, stream.left_out)
-
 
 class BranchShape(Struct, frozen=True):
     """Where the work of an attempt is that had a worktree of its own."""
@@ -188,23 +158,6 @@ class BranchShape(Struct, frozen=True):
     commit: str
     worktree: str | None
     uncommitted: int
-
-    @classmethod
-    def of(cls, branch: Branch) -> BranchShape:
-        """A branch."""
-        return cls(branch.name, branch.repository, branch.base, branch.commit, branch.worktree, branch.uncommitted)
-
-
-class ChangeShape(Struct, frozen=True, gc=False):
-    """A file that is not as it was: A added, M changed, D deleted, T of another kind."""
-
-    how: str
-    path: str
-
-    @classmethod
-    def of(cls, change: Change) -> ChangeShape:
-        """One file."""
-        return cls(change.how, change.path)
 
 
 class UsedShape(Struct, frozen=True):
@@ -227,11 +180,6 @@ class AdviceShape(Struct, frozen=True):
     recover: list[str]
     resume: list[str]
     merge: list[str]
-
-    @classmethod
-    def of(cls, advice: Advice, typed: Callable[[str], str]) -> AdviceShape:
-        """Commands, each as it is to be typed here."""
-        return cls(*(list(map(typed, lines)) for lines in (advice.look, advice.recover, advice.resume, advice.merge)))
 
 
 class ReceiptShape(Struct, frozen=True):
@@ -270,7 +218,7 @@ class ReceiptShape(Struct, frozen=True):
     snapshot: SnapshotShape | None
     branch: BranchShape | None
     verification: VerificationShape | None
-    changed: list[ChangeShape]
+    changed: list[Change]
     changed_more: int
     used: UsedShape | None
     advice: AdviceShape
@@ -280,8 +228,8 @@ class ReceiptShape(Struct, frozen=True):
     """What happened, in a sentence."""
 
     @classmethod
-    def of(cls, kept: Receipt, path: Path, typed: Callable[[str], str]) -> ReceiptShape:
-        """A receipt that lies in a file; `typed` says how a command is to be typed here."""
+    def of(cls, kept: Receipt, path: Path) -> ReceiptShape:
+        """A receipt that lies in a file."""
         last, branch, used = kept.last_evidence, kept.branch, kept.used
         return cls(
             receipt_id=kept.id,
@@ -302,7 +250,7 @@ class ReceiptShape(Struct, frozen=True):
             signal=kept.signal,
             killed=kept.killed,
             survivors=kept.survivors,
-            running=[SurvivorShape.of(one) for one in kept.running],
+            running=[copied(one, SurvivorShape) for one in kept.running],
             proven=kept.proven,
             argv=kept.argv,
             cwd=kept.cwd,
@@ -310,15 +258,15 @@ class ReceiptShape(Struct, frozen=True):
             last_evidence_ms=kept.last_evidence_ms,
             evidence=[EvidenceShape.of(seen) for seen in kept.evidence],
             session=kept.session,
-            stdout=None if kept.stdout is None else TranscriptShape.of(kept.stdout),
-            stderr=None if kept.stderr is None else TranscriptShape.of(kept.stderr),
+            stdout=None if kept.stdout is None else copied(kept.stdout, TranscriptShape),
+            stderr=None if kept.stderr is None else copied(kept.stderr, TranscriptShape),
             snapshot=None if kept.snapshot is None else SnapshotShape.of(kept.snapshot),
-            branch=None if branch is None else BranchShape.of(branch),
-            verification=None if kept.verification is None else VerificationShape.of(kept.verification),
-            changed=[ChangeShape.of(change) for change in kept.changed],
+            branch=None if branch is None else copied(branch, BranchShape),
+            verification=None if kept.verification is None else copied(kept.verification, VerificationShape),
+            changed=list(kept.changed),
             changed_more=kept.changed_more,
             used=None if used is None else UsedShape.of(used),
-            advice=AdviceShape.of(kept.advice, typed),
+            advice=copied(kept.advice, AdviceShape),
             warnings=kept.warnings,
             path=str(path),
             says=told(kept),
@@ -349,7 +297,7 @@ class WorkShape(Struct, frozen=True):
     base: str
     commit: str
     files: int
-    changed: list[ChangeShape]
+    changed: list[Change]
     merged: bool | None
     worktree: str | None
     uncommitted: int
@@ -358,7 +306,7 @@ class WorkShape(Struct, frozen=True):
     merge: tuple[str, ...]
 
     @classmethod
-    def of(cls, receipt: Receipt, branch: Branch, *, merged: bool | None) -> WorkShape:
+    def of(cls, receipt: ReceiptShape, branch: BranchShape, merged: bool | None) -> WorkShape:  # noqa: FBT001
         """What a receipt tells of a branch; `merged` is null where that cannot be told."""
         return cls(
             branch=branch.name or None,
@@ -366,14 +314,22 @@ class WorkShape(Struct, frozen=True):
             base=branch.base,
             commit=branch.commit,
             files=len(receipt.changed) + receipt.changed_more,
-            changed=[ChangeShape.of(change) for change in receipt.changed],
+            changed=receipt.changed,
             merged=merged,
             worktree=branch.worktree,
             uncommitted=branch.uncommitted,
-            receipt_id=receipt.id,
-            look=receipt.advice.look,
-            merge=receipt.advice.merge,
+            receipt_id=receipt.receipt_id,
+            look=tuple(receipt.advice.look),
+            merge=tuple(receipt.advice.merge),
         )
+
+
+class TaskArtifacts(Struct, frozen=True):
+    """What the attempts at one task have left: part of what is shown of the task."""
+
+    receipt_ids: list[str]
+    work: WorkShape | None
+    worktree: str | None
 
 
 class RecoverShape(Struct, frozen=True):
@@ -395,7 +351,7 @@ class DiffShape(Struct, frozen=True):
     since: str
     until: str
     gap: str | None
-    changed: list[ChangeShape]
+    changed: list[Change]
     unshown: list[str]
     diff: str
 
@@ -409,7 +365,7 @@ class DiffShape(Struct, frozen=True):
             since="HEAD" if found.gap else "its beginning",
             until=found.until,
             gap=found.gap or None,
-            changed=[ChangeShape.of(one) for one in shown.changed],
+            changed=list(shown.changed),
             unshown=list(shown.unshown),
             diff=shown.text.decode("utf-8", "backslashreplace"),
         )

@@ -14,6 +14,8 @@ from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
     from allswell.domain.run.run import Run
+    from allswell.store.views import Views
+    from allswell.views.artifacts import Artifacts
 
 
 # What attempts have cost, in money and in tokens; null is unknown, never nought.
@@ -95,6 +97,14 @@ class RunsShape(Struct, frozen=True):
     runs: list[RunShape]
 
 
+async def load_runs(views: Views, artifacts: Artifacts, most: int) -> RunsShape:
+    """The last runs, each as it stands by itself."""
+    runs = await views.view_runs(most)
+    spent = await views.view_spent("run", [run.id for run in runs]) if runs else {}
+    flows = await artifacts.flow_runs(most)
+    return RunsShape([RunShape.of(run, None, flows.get(run.id), spent.get(run.id, NOTHING_SPENT)) for run in runs])
+
+
 # A build for the outside: how each component stands, who has it, and what only a human can decide.
 
 
@@ -108,12 +118,19 @@ class BuildComponentShape(Struct, frozen=True):
     agent_id: str | None
     in_audit: bool
     url: str | None
+    audit: str | None
+    """What its last audit has come to, in words; null: there was none."""
 
     @classmethod
     def of(cls, one: ComponentStanding) -> BuildComponentShape:
         """How it stands."""
-        url = one.audits[-1].url if one.audits else None
-        return cls(one.name, one.state, one.needs, one.task, one.holder or None, one.in_audit is not None, url)
+        last = one.audits[-1] if one.audits else None
+        verdict = None
+        if last is not None:
+            judged = {None: "open", True: f"passed by {last.by}", False: f"failed by {last.by}: {last.details}"}
+            verdict = judged[last.passed].split("\n")[0]
+        url = None if last is None else last.url
+        return cls(one.name, one.state, one.needs, one.task, one.holder or None, one.in_audit is not None, url, verdict)
 
 
 class BuildGlanceShape(Struct, frozen=True):

@@ -10,11 +10,11 @@ from msgspec import Struct
 from allswell.domain.access.key import is_over
 from allswell.domain.check.model import Severity
 from allswell.settings.values import Value
-from allswell.views.fields import Moment, moment
+from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
     from allswell.domain.access.key import Key
-    from allswell.domain.check.model import Finding, Place
+    from allswell.domain.check.model import Finding
     from allswell.domain.ids import Millis
     from allswell.settings import Row, Settings
 
@@ -34,23 +34,6 @@ class SettingShape(Struct, frozen=True):
     env: str
     description: str
 
-    @classmethod
-    def of(cls, row: Row) -> SettingShape:
-        """One of them."""
-        return cls(
-            name=row.name,
-            role=row.role,
-            kind=row.kind,
-            value=row.value,
-            default=row.default,
-            shown=row.shown,
-            shown_default=row.shown_default,
-            source=row.source,
-            where=row.where,
-            env=row.env,
-            description=row.description,
-        )
-
 
 class SettingsShape(Struct, frozen=True):
     """Settings, the files they were read from, and names in the environment that are none."""
@@ -62,7 +45,7 @@ class SettingsShape(Struct, frozen=True):
     @classmethod
     def of(cls, settings: Settings, rows: Sequence[Row]) -> SettingsShape:
         """These rows of the settings."""
-        return cls([SettingShape.of(row) for row in rows], settings.files, settings.strangers)
+        return cls([copied(row, SettingShape) for row in rows], settings.files, settings.strangers)
 
 
 # Figures that do not fit into each other, as `check` finds them.
@@ -74,11 +57,6 @@ class PlaceShape(Struct, frozen=True):
     source: str
     line: int | None
     column: int | None
-
-    @classmethod
-    def of(cls, place: Place) -> PlaceShape:
-        """One place."""
-        return cls(place.source, place.line, place.column)
 
 
 class MisfitShape(Struct, frozen=True):
@@ -110,7 +88,7 @@ class MisfitShape(Struct, frozen=True):
             limit_ms=None if found.sum is None else found.sum.limit,
             fix=found.fix,
             key=found.key,
-            place=None if found.place is None else PlaceShape.of(found.place),
+            place=None if found.place is None else copied(found.place, PlaceShape),
             numbers={figure.name: figure.value for figure in found.figures},
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,7 +12,8 @@ from allswell.domain.ids import Millis
 from allswell.domain.service.breaker import Stand, stand
 from allswell.domain.service.service import question_about
 from allswell.engine.status.explanation import Next
-from allswell.engine.status.verdict import Concern, Kind, VerdictLevel, Viewpoint
+from allswell.engine.status.verdict import Concern, Kind, VerdictLevel, Viewpoint, look
+from allswell.errors import Refused
 from allswell.views.fields import Moment, millis, moment, named
 from allswell.views.run import BuildGlanceShape
 from allswell.views.worker import QueueShape
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from allswell.engine.status.overview import Board, Line
     from allswell.engine.status.verdict import Verdict
     from allswell.settings import Settings
+    from allswell.store.views import Views
     from allswell.timing.clock import Clock
-    from allswell.worker.status import QueueSeen
+    from allswell.views.artifacts import Artifacts
 
 
 class NeedShape(Struct, frozen=True):
@@ -113,11 +116,10 @@ class StatusShape(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, store: str, seen: Verdict, queues: Sequence[QueueSeen] = (), builds: Sequence[BuildGlance] = ()
+        cls, store: str, seen: Verdict, queues: Sequence[QueueShape] = (), builds: Sequence[BuildGlance] = ()
     ) -> StatusShape:
         """What is to be seen in a store."""
         needs = [NeedShape.of(need) for need in seen.needs]
-        shown = [QueueShape.of(queue) for queue in queues]
         held = DismissedHoldShape(seen.dismissed.questions, seen.dismissed.tasks)
         glances = [BuildGlanceShape.of(build) for build in builds]
         return cls(
@@ -129,7 +131,7 @@ class StatusShape(Struct, frozen=True):
             next_due_at=moment(seen.next_due),
             needs=needs,
             dismissed=held,
-            queues=shown,
+            queues=list(queues),
             builds=glances,
             verdict=seen.level,
             headline=seen.headline,
@@ -154,6 +156,20 @@ class StatusShape(Struct, frozen=True):
             headline="There is no watch here yet.",
             waiting=[],
         )
+
+
+async def load_status(
+    views: Views, artifacts: Artifacts, place: Viewpoint
+) -> tuple[Verdict, list[QueueShape], list[BuildGlance]]:
+    """The verdict on the watch, the queues beside its store, and the builds that are not over."""
+    seen = await look(views, place)
+    builds: list[BuildGlance] = []
+    if seen.counts.get("held") or seen.counts.get("ready"):  # the task of a build is held by its coordinator, or ready
+        from allswell.build.overview import glance_at_builds
+
+        with suppress(Refused):  # an agent's key does not see what the watch keeps about a build
+            builds = await glance_at_builds(views)
+    return seen, await artifacts.queues(), builds
 
 
 # The board: open tasks as short lines, those first that need somebody.

@@ -7,30 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from allswell.domain.task.aggregate import TaskAggregate, state
+from allswell.domain.ids import TaskId
 from allswell.domain.task.answer import is_dismissed
-from allswell.domain.task.model import Ready
-from allswell.errors import Bug
+from allswell.domain.task.model import TaskFilter
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allswell.domain.task.model import TaskRow, WaitState
+    from allswell.store.views import Views
 
-
-NOWHERE = "nowhere"
-"""The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
+_NAMED = 200
+"""Tasks that are looked up for their names."""
 
 
 def stands(row: TaskRow) -> str:
     """Where a task stands."""
-    task = row.task
-    ready = Ready(task.id, task.lane, 0) if row.ready else None
-    try:
-        return state(TaskAggregate(task, lease=row.lease, ready=ready, due=row.due, waits=row.waits)).value
-    except Bug:
-        return NOWHERE
+    return row.state
 
 
 class WaitShape(Struct, frozen=True, gc=False):
@@ -82,6 +76,10 @@ class TaskShape(Struct, frozen=True):
     """The new task, where this one was handed over again."""
     dismissed_by: str | None
     """Who has seen what came of it, where nothing has happened to it since."""
+    granted_at: Moment | None
+    """Since when its holder has it."""
+    timeout_raised: bool
+    """Whether a human has changed its hard limit."""
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskShape:
@@ -90,7 +88,7 @@ class TaskShape(Struct, frozen=True):
         return cls(
             task_id=task.id,
             name=task.name,
-            state=stands(row),
+            state=row.state,
             role=task.role,
             priority=task.priority,
             run_id=task.run,
@@ -113,7 +111,19 @@ class TaskShape(Struct, frozen=True):
             retry_of_id=task.spec.retry_of,
             retried_as_id=task.record.retried_as,
             dismissed_by=seen.by if (seen := task.record.dismissed) is not None and is_dismissed(task) else None,
+            granted_at=None if lease is None else moment(lease.granted_at),
+            timeout_raised=bool(task.record.timeout_override),
         )
+
+
+async def load_names(views: Views, rows: Sequence[TaskRow]) -> dict[str, str]:
+    """The names of what tasks wait for or ended for: most stand on the same page, a few more are looked up."""
+    names: dict[str, str] = {row.task.id: row.task.name for row in rows}
+    waited = [wait.target for row in rows for wait in row.waits if wait.kind != "question"]
+    ended = [row.task.record.reason.partition(" ")[0] for row in rows if row.task.record.reason]
+    missing = [one for one in dict.fromkeys(waited + ended) if one.startswith(("t_", "m_")) and one not in names]
+    which = TaskFilter(ids=tuple(map(TaskId, missing[:_NAMED])), limit=_NAMED)
+    return names | {row.task.id: row.task.name for row in (await views.view_tasks(which) if missing else ())}
 
 
 class TasksShape(Struct, frozen=True):

@@ -87,11 +87,6 @@ class QueuesShape(Struct, frozen=True):
 
     queues: list[QueueShape]
 
-    @classmethod
-    def of(cls, seen: list[QueueSeen]) -> QueuesShape:
-        """All of them."""
-        return cls([QueueShape.of(one) for one in seen])
-
 
 # The queues of messages in a store's database, as the command line and the server show them.
 

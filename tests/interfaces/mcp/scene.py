@@ -17,6 +17,7 @@ from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent, Tool
 
 from allswell.domain.access.key import Key, Right
+from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import Millis
 from allswell.domain.mesh.request import FIGURES, MeshFigures
 from allswell.domain.scopes import META
@@ -25,6 +26,7 @@ from allswell.engine.ids import Ids
 from allswell.interfaces.mcp.handlers import WatchDesk
 from allswell.interfaces.mcp.server import ERROR, server_of
 from allswell.testing.sim.process import engine_of
+from allswell.views.artifacts import Artifacts
 from tests.engine.stage import Stage
 
 
@@ -79,7 +81,9 @@ class Tables:
 
     @asynccontextmanager
     async def agent(self, key: Key) -> AsyncIterator[Agent]:
-        server = server_of(lambda _: WatchDesk(self.gate, key, self.home, self.closing))
+        server = server_of(
+            lambda _: WatchDesk(self.gate, key, Artifacts(self.home, full=may(key, Operation.LOOK)), self.closing)
+        )
         async with Client(server) as client:
             yield Agent(client)
 

@@ -16,7 +16,6 @@ from allswell.domain.agents import status
 from allswell.domain.notify.delivery import DeliveryFilter
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.access.keys import Keyring
-from allswell.engine.status.task import state_of
 from tests.interfaces.cli.upkeep import run
 from tests.patience import SECONDS
 from tests.store.kept.make import HERE
@@ -40,7 +39,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, night: str) -> str:
 
 
 async def by_name(watch: allswell.Watch) -> dict[str, str]:
-    return {row.task.name: str(state_of(row)) for row in await watch.tasks(TaskFilter(limit=100))}
+    return {row.task.name: row.state for row in await watch.tasks(TaskFilter(limit=100))}
 
 
 async def claim(watch: allswell.Watch, name: str, agent: str) -> allswell.Lease | None:

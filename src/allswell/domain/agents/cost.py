@@ -168,6 +168,18 @@ def together(rows: Iterable[ExpenseRow]) -> Spent:
     )
 
 
+def add_up(sums: Iterable[Spent]) -> Spent:
+    """The sum of sums."""
+    found = list(sums)
+    return Spent(
+        sum(one.attempts for one in found),
+        sum(one.priced for one in found),
+        _sum(one.cost for one in found),
+        _sum(one.given for one in found),
+        _sum(one.written for one in found),
+    )
+
+
 def counted(figure: int | None) -> int | None:
     """What a figure adds to a sum: one that was kept before there were bounds neither takes away nor overflows."""
     return None if figure is None else min(max(figure, 0), MOST)

@@ -214,11 +214,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     """What could not be kept or written."""
 
+    @property
+    def files(self) -> int:
+        """How many files have changed."""
+        return len(self.changed) + self.changed_more
+
 
 PREFIX = "rc_"
 
 
-def receipt_id(task: TaskId, attempt: int) -> str:
+def receipt_id(task: TaskId, attempt: int | str) -> str:
     """The id of an attempt's receipt; it contains the task's, as a question's does."""
     return f"{PREFIX}{task.removeprefix('t_')}.{attempt}"
 
@@ -348,7 +353,7 @@ def told(receipt: Receipt) -> str:
                 f"The last proof of progress was {felt(receipt.last_evidence_ms)} before: {full_stop(last.what)}"
             )
     kept = receipt.snapshot
-    files = len(receipt.changed) + receipt.changed_more
+    files = receipt.files
     if kept is not None:
         whole = "" if kept.whole else f" ({len(kept.left_out)} left out, {len(kept.torn)} torn: the receipt lists them)"
         count = ": no file differs" if not files else f": {files} file{'' if files == 1 else 's'} changed"
@@ -356,7 +361,7 @@ def told(receipt: Receipt) -> str:
             count = ""  # a warning says why
         said.append(f"The work is kept in {kept.name}{count}{whole}.")
         said += [f"{note[:1].upper()}{note[1:]}." for note in kept.notes[:_NOTES]]
-    said += where_it_is(receipt)
+    said += where_it_is(receipt.branch, receipt.files) if receipt.branch is not None else []
     if receipt.survivors:
         running = left_running(receipt)
         said.append(f"{running[:1].upper()}{running[1:]}.")
@@ -364,12 +369,9 @@ def told(receipt: Receipt) -> str:
     return " ".join(said)
 
 
-def where_it_is(receipt: Receipt) -> list[str]:
+def where_it_is(branch: Branch, files: int) -> list[str]:
     """The sentences that say where the work is of an attempt that ended well in a worktree of its own."""
-    branch, said = receipt.branch, []
-    if branch is None:
-        return []
-    files = len(receipt.changed) + receipt.changed_more
+    said = []
     if branch.commit != branch.base:
         place = f"on the branch {branch.name}" if branch.name else f"in the commit {branch.commit[:12]}, on no branch"
         said.append(f"The work is {place}: {files} file{'' if files == 1 else 's'} changed.")

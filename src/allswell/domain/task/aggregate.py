@@ -18,8 +18,6 @@ from allswell.domain.rules.command import NewTask
 from allswell.domain.rules.event import Event
 from allswell.domain.run.run import Fanout, Run, start_clock, stop_clock
 from allswell.domain.task.model import (
-    OPEN,
-    STATES,
     Attempt,
     Handover,
     Origin,
@@ -29,10 +27,10 @@ from allswell.domain.task.model import (
     State,
     Task,
     WaitState,
+    derive_state,
 )
 from allswell.errors import AllswellError, Bug
 
-_HELD, _WAITING, _READY, _DELAYED = State.HELD, State.WAITING, State.READY, State.DELAYED
 """By names of their own: to look an enum's member up takes longer than all else that `state` does."""
 _DONE = State.DONE.value
 
@@ -98,18 +96,10 @@ class TaskChange(msgspec.Struct, gc=False):
 
 def state(case: TaskAggregate) -> State:
     """Where the task stands, read off the rows that exist; a task that stands nowhere is a bug."""
-    task = case.task
-    if task.state != OPEN:
-        return STATES[task.state]
-    if case.lease is not None:
-        return _HELD
-    if case.waits:
-        return _WAITING
-    if case.ready is not None:
-        return _READY
-    if case.due is not None:
-        return _DELAYED
-    raise Bug(f"task {task.id} is open but stands nowhere: no lease, no wait, not ready, no timer")
+    found = derive_state(case.task, case.lease, case.waits, case.due, ready=case.ready is not None)
+    if found is None:
+        raise Bug(f"task {case.task.id} is open but stands nowhere: no lease, no wait, not ready, no timer")
+    return found
 
 
 def event(task: Task, kind: str, /, lease: LeaseRow | None = None, **data: object) -> Event:

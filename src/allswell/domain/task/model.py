@@ -7,7 +7,7 @@ The state of an open task is not stored: it follows from which of these rows exi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -62,6 +62,12 @@ MOVES: Mapping[State, tuple[State, ...]] = {
 }
 """Every move that a decision may make; the diagram in docs/ is drawn from this table and decide() is held to it."""
 
+
+SHOWN_STATES = (State.HELD, State.READY, State.DELAYED, State.WAITING, *ENDS)
+"""The order in which tasks are counted for people."""
+OPEN_STATES = _HELD, _READY, _DELAYED, _WAITING = SHOWN_STATES[:4]
+NOWHERE = "nowhere"
+"""The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
 
 BEGINNINGS = (State.WAITING, State.DELAYED, State.READY, State.SKIPPED)
 """Where a new task may stand."""
@@ -528,3 +534,33 @@ class TaskRow(msgspec.Struct, frozen=True):
     ready: bool
     due: Millis | None
     waits: tuple[WaitState, ...]
+
+    @property
+    def state(self) -> str:
+        """Where it stands: a `State`, or `NOWHERE`."""
+        return derive_state(self.task, self.lease, self.waits, self.due, ready=self.ready) or NOWHERE
+
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for a human, and nobody works on it meanwhile."""
+        return self.lease is None and any(wait.kind == "question" for wait in self.waits)
+
+
+def derive_state(
+    task: Task, lease: LeaseRow | None, waits: Sequence[WaitState], due: int | None, *, ready: bool
+) -> State | None:
+    """Where a task stands, read off the rows that exist; None: nowhere, which must not be."""
+    if task.state != OPEN:
+        return STATES[task.state]
+    if lease is not None:
+        return _HELD
+    if waits:
+        return _WAITING
+    if ready:
+        return _READY
+    return None if due is None else _DELAYED
+
+
+def count_in_order(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """How many tasks stand where, in the order in which people are told; states without any are left out."""
+    return [(str(state), counts[state]) for state in (*SHOWN_STATES, NOWHERE) if counts.get(state)]

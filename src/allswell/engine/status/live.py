@@ -12,7 +12,7 @@ import msgspec
 
 from allswell.domain.ids import Millis, TaskId
 from allswell.domain.question import Question, without_output
-from allswell.domain.task.model import folded
+from allswell.domain.task.model import OPEN_STATES, folded
 from allswell.domain.task.policy import DEFAULT
 from allswell.engine.status import agents
 from allswell.engine.status.agents import AgentRow, Crew
@@ -115,7 +115,7 @@ def _has(row: LiveRow, wanted: str) -> bool:
 def _unseen(over: Verdict, tasks: list[LiveRow], wanted: str, each: int) -> int | None:
     if wanted:
         return None if len(tasks) >= each else 0
-    return max(sum(over.counts.get(state, 0) for state in ("held", "ready", "delayed", "waiting")) - len(tasks), 0)
+    return max(sum(over.counts.get(state, 0) for state in OPEN_STATES) - len(tasks), 0)
 
 
 def _task(line: Line, question: str | None = None) -> LiveRow:

@@ -34,7 +34,7 @@ from allswell.domain.question import Option, Question, Takes, full_stop, in_orde
 from allswell.domain.service.retry import IN_WORDS, ErrorClass
 from allswell.domain.task.aggregate import FLOW_LEFT
 from allswell.domain.task.answer import is_dismissed
-from allswell.domain.task.model import OPEN, STATES, Handover, State, Task, TaskRow, warning_of
+from allswell.domain.task.model import NOWHERE, STATES, Handover, State, Task, TaskRow, warning_of
 from allswell.engine.status.explanation import Next, StandingText, Todo, ago, clean, length, many, quoted, rough, typed
 from allswell.engine.status.services import Facts, held_up, would_take
 
@@ -56,25 +56,6 @@ def stand_proof(row: TaskRow) -> list[str]:
         says.append(f"{clean(lease.agent)} says that it is done; that counts once `{check}` has passed.")
         says.append(f"Its supervisor runs that; if it has none, you can: `{run}`.")
     return says
-
-
-def verified_by(row: TaskRow) -> str:
-    """What verifies a task, and how that stands, on a line; empty where its holder's word is enough."""
-    task, command = row.task, verify_of(row.task)
-    if not command:
-        return ""
-    parts = [shown(command)]
-    if task.state != OPEN:
-        ended = "accepted as it is" if task.record.reason == ACCEPTED else "passed"
-        return f"{parts[0]}; {ended}" if task.state == State.DONE else parts[0]
-    said, lease = task.record.said_done, row.lease
-    claims = lease is not None and said is not None and said.token == lease.token
-    if claims or (lease is None and row.waits and claims_to_be_done(task)):
-        parts.append("said to be done")
-    if task.record.failed_checks:
-        most = task.spec.policy.verify_attempts
-        parts.append(f"failed ({task.record.failed_checks[-1].why}), {failed_so_far(task)} of {most}")
-    return "; ".join(parts)
 
 
 # A task that has ended: how, why, and what can be done about it; how attempts ended, in words.
@@ -222,24 +203,9 @@ def outcome(reason: str, detail: str = "") -> str:
 LATE = 5_000
 """A sweeper that lives looks at least once a second; what is due for longer than this has none."""
 SWEEP = Todo("Open the watch: whoever has it open sweeps", "allswell watch")
-NOWHERE = "nowhere"
-"""The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
 NO_SWEEPER = "No sweeper seems to be running"
 
 BUSY, IDLE, PAUSED, PARKED, OWING, STALLED, OVERDUE, ASKING, STUCK = 20, 30, 40, 50, 60, 70, 80, 90, 100
-
-
-def state_of(row: TaskRow) -> State | None:
-    """Where a task stands; None: nowhere, which must not be."""
-    if row.task.state != OPEN:
-        return STATES[row.task.state]
-    if row.lease is not None:
-        return State.HELD
-    if row.waits:
-        return State.WAITING
-    if row.ready:
-        return State.READY
-    return None if row.due is None else State.DELAYED
 
 
 def is_late(moment: int | None, now: int) -> bool:
@@ -249,7 +215,7 @@ def is_late(moment: int | None, now: int) -> bool:
 
 def stand(row: TaskRow, facts: Facts) -> StandingText:
     """A task's standing. What it waits for is the chain's business."""
-    match state_of(row):
+    match row.state:
         case State.HELD:
             return _held(row, facts)
         case State.WAITING:
@@ -258,7 +224,7 @@ def stand(row: TaskRow, facts: Facts) -> StandingText:
             return _ready(row, facts)
         case State.DELAYED:
             return _delayed(row, facts.now)
-        case None:
+        case "nowhere":
             return _nowhere(row.task)
         case _:
             return stand_ended(row.task, facts)

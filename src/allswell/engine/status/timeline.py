@@ -15,10 +15,10 @@ import msgspec
 
 from allswell.domain.ids import Millis, RunId, TaskId, question_id
 from allswell.domain.run.run import Run
-from allswell.domain.task.model import OPEN, Attempt, State, TaskFilter, TaskRow
+from allswell.domain.task.model import NOWHERE, OPEN, Attempt, State, TaskFilter, TaskRow
 from allswell.engine.status.explanation import Span, clean, quoted
 from allswell.engine.status.services import Facts
-from allswell.engine.status.task import outcome, state_of
+from allswell.engine.status.task import outcome
 from allswell.store.views import Views
 
 Kind = Literal["waiting", "asked", "paused", "ready"]
@@ -116,7 +116,7 @@ LANES = 12
 _LOOKED_AT = 200
 """Tasks of one run that are looked at for its lanes."""
 _QUESTIONS = 5
-_ORDER = (State.HELD, State.WAITING, State.DELAYED, State.READY, State.FAILED, State.DONE)
+_ORDER = (NOWHERE, State.HELD, State.WAITING, State.DELAYED, State.READY, State.FAILED, State.DONE)
 
 
 class TaskLane(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ async def waterfall(views: Views, run: Run, now: Millis, most: int = LANES) -> W
     """The waterfall of a run."""
     rows = await _of_run(views, run.id, most)
     lanes = await _lanes(views, rows, now, most, run)
-    counts = dict(Counter(str(state_of(row) or "nowhere") for row in rows))
+    counts = dict(Counter(row.state for row in rows))
     more = max(len(rows) - len(lanes), 0)
     stands = run.stands_since is not None
     return Waterfall(
@@ -182,7 +182,7 @@ async def _lanes(
     views: Views, rows: Sequence[TaskRow], now: Millis, most: int, run: Run | None
 ) -> tuple[TaskLane, ...]:
     places = {state: place for place, state in enumerate(_ORDER)}
-    first = sorted(rows, key=lambda row: (places.get(state_of(row) or State.HELD, 9), row.task.id))[:most]
+    first = sorted(rows, key=lambda row: (places.get(row.state, 9), row.task.id))[:most]
     by_id = {row.task.id: row for row in rows}
     lanes = [await _lane(views, row, by_id, now, run) for row in first]
     return tuple(sorted(lanes, key=lambda lane: (min((span.start for span in lane.spans), default=now), lane.task)))
@@ -201,12 +201,11 @@ async def _lane(views: Views, row: TaskRow, rows: dict[TaskId, TaskRow], now: Mi
         if asked is not None:
             facts.asked.append(asked)
     facts.needed = [rows[need] for need in task.spec.needs if need in rows]
-    state = state_of(row)
     lease = row.lease if task.state == OPEN else None
     return TaskLane(
         task.id,
         clean(task.name, 120),
-        "nowhere" if state is None else state.value,
+        row.state,
         any(wait.kind == "question" for wait in row.waits),
         len(facts.attempts) + (lease is not None),
         tuple(spent(row, facts)),

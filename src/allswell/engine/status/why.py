@@ -33,14 +33,12 @@ from allswell.engine.status.explanation import (
 from allswell.engine.status.services import LOOK_MOST, Facts, gather, in_short, targets
 from allswell.engine.status.task import (
     NO_SWEEPER,
-    NOWHERE,
     OVERDUE,
     STUCK,
     SWEEP,
     is_late,
     stand,
     stand_question,
-    state_of,
 )
 from allswell.engine.status.timeline import spent
 from allswell.errors import Refused
@@ -222,7 +220,7 @@ def _tally(row: TaskRow, facts: Facts) -> str:
         if wait.target in facts.questions:
             count["for you to answer"] += 1
         elif wait.target in facts.rows:
-            count[state_of(facts.rows[TaskId(wait.target)]) or NOWHERE] += 1
+            count[facts.rows[TaskId(wait.target)].state] += 1
         else:
             count["not looked at"] += 1
     return "Of these, " + listed([f"{number:,} {state}" for state, number in count.most_common()])

@@ -305,15 +305,7 @@ class Runner:
 
 
 def _stands(row: TaskRow) -> str:
-    if row.task.state in ENDS:
-        return row.task.state
-    if row.lease is not None:
-        return State.HELD.value
-    if any(wait.kind == "question" for wait in row.waits):
-        return "asked"
-    if row.waits:
-        return State.WAITING.value
-    return State.READY.value if row.ready else State.DELAYED.value
+    return "asked" if row.asks else row.state
 
 
 def _reason(row: TaskRow, names: dict[TaskId, str]) -> str:

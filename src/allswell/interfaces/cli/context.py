@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from allswell.engine.watch import Watch
     from allswell.settings import Settings
     from allswell.store.views import Views
+    from allswell.views.artifacts import Artifacts
 
 T = TypeVar("T")
 _ROUNDS = 8
@@ -322,7 +323,7 @@ class CliContext:
         from allswell.timing.clock import SystemClock
         from allswell.views.status import place_here
 
-        if self.is_elsewhere:
+        if self._is_served:
             return place_here(self._seen, None, reports=self._reported)
         return place_here(self._seen, self.folder, clock=SystemClock())
 
@@ -335,35 +336,44 @@ class CliContext:
 
     async def _reported(self) -> list[Concern]:
         """What the server of the store says about it."""
-        from allswell.app import server_at
         from allswell.views.status import StatusShape
 
-        server = server_at(self.url, self.settings.pace(), self.hint)
-        try:
-            status = await server.ask("/status", StatusShape)
-        finally:
-            server.close()
+        status = await self.ask("/status", StatusShape)
         return [one.concern() for one in (*status.needs, *status.waiting)]
 
     @property
-    def is_elsewhere(self) -> bool:
-        """Whether the store is reached over HTTP: what lies beside it is asked for there."""
+    def _is_served(self) -> bool:
+        """Whether the store is reached over HTTP."""
         return self.url.startswith("http")
 
-    def ask(self, path: str, kind: type[T]) -> T:
-        """Ask the server that has the store, by one of its routes under `/api/v1`."""
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """What lies beside the store: in a folder of this machine, or where its server is."""
+        from allswell.views.artifacts import Artifacts, ServerArtifacts
+
+        if self._is_served:
+            return ServerArtifacts(self.home, self.ask)
+        return Artifacts(self.home, self.url, alerts=any(spec.kind == "alerts" for spec in self.known_sinks))
+
+    def beside(self, looking: Coroutine[Any, Any, T]) -> T:
+        """Await a look at what lies beside the store."""
+        if not self._is_served:
+            from allswell.store.port import run_sync
+
+            return run_sync(looking)
         import asyncio
 
+        return asyncio.run(looking)
+
+    async def ask(self, path: str, kind: type[T]) -> T:
+        """Ask the server that has the store, by one of its routes under `/api/v1`."""
         from allswell.app import server_at
 
-        async def live() -> T:
-            server = server_at(self.url, self.settings.pace(), self.hint)
-            try:
-                return await server.ask(path, kind)
-            finally:
-                server.close()
-
-        return asyncio.run(live())
+        server = server_at(self.url, self.settings.pace(), self.hint)
+        try:
+            return await server.ask(path, kind)
+        finally:
+            server.close()
 
     def glance(self, work: Callable[[Views], Coroutine[Any, Any, T]], otherwise: T) -> T:
         """Look for a moment, and only into a file that is there and of this version; `otherwise` elsewhere."""

@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from allswell.domain.build.state import BuildStanding, ComponentStanding
-    from allswell.domain.run.run import Run
     from allswell.flows.run.attempt import StepAttempt
     from allswell.flows.run.folder import FlowEvent
     from allswell.flows.run.runner import Runner
     from allswell.flows.spec import Flow
-    from allswell.store.views import Views
     from allswell.views.run import BuildShape
 
 
@@ -175,27 +172,17 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-async def build_of(views: Views, run: Run) -> tuple[BuildShape | None, str]:
-    """The build that a run is of, and what is told of it; nothing for a run that is of none."""
-    from allswell.build.state import kept_spec
-
-    spec = await kept_spec(views, run.id)
-    if spec is None:
-        return None, ""
-    from allswell.build.state import BuildRows
-    from allswell.views.run import BuildShape
-
-    standing = await BuildRows(views, run.id).look(spec, run.created_at)
-    rows = [_row(one, standing) for one in standing.components.values()]
-    return BuildShape.of(run.id, spec.name, standing), "\n" + table(_COLUMNS, rows)
-
-
-def _row(one: ComponentStanding, standing: BuildStanding) -> list[str]:
-    audit = one.audits[-1] if one.audits else None
-    verdict = ""
-    if audit is not None:
-        verdict = {None: "open", True: f"passed by {audit.by}", False: f"failed by {audit.by}: {audit.details}"}[
-            audit.passed
+def build_text(build: BuildShape) -> str:
+    """A build as a table of its components."""
+    states = {one.name: one.state for one in build.components}
+    rows = [
+        [
+            one.name,
+            one.state,
+            one.agent_id or "",
+            plain(one.audit or ""),
+            ", ".join(need for need in one.needs if states[need] != "merged"),
         ]
-    missing = [need for need in one.needs if standing.components[need].state != "merged"]
-    return [one.name, one.state, one.holder, plain(verdict.split("\n")[0]), ", ".join(missing)]
+        for one in build.components
+    ]
+    return table(_COLUMNS, rows)

@@ -320,7 +320,7 @@ def headed(title: str, lines: list[str]) -> str:
 VARIABLE = "ALLSWELL_STORE"
 STORELESS = ("audit-agent", "build-agent", "check", "completion", "demo", "drill", "graph", "init", "trust")
 """Commands that look into no store."""
-_FIELDS = ("command", "look", "next", "ahead")
+_FIELDS = ("command", "look", "next", "ahead", "recover", "resume", "merge")
 """What a field of a shape is called that holds a command."""
 _QUOTED = re.compile(r"`(allswell(?: [^`\n]*)?)`")
 _GIVEN: ContextVar[str | None] = ContextVar("the store that was given", default=None)
@@ -359,7 +359,7 @@ def _typed_in(value: object, name: str = "") -> object:
     if isinstance(value, str):
         return typed_here(value) if name in _FIELDS else value
     if isinstance(value, (tuple, list)):
-        return type(value)(_typed_in(one) for one in value)
+        return type(value)(_typed_in(one, name) for one in value)
     if isinstance(value, msgspec.Struct):
         found = {name: getattr(value, name) for name in value.__struct_fields__}
         changed = {name: _typed_in(one, name) for name, one in found.items()}

@@ -13,23 +13,18 @@ from starlette.responses import Response, StreamingResponse
 from allswell.domain.access.rights import check_beside
 from allswell.domain.agents.output import entries
 from allswell.domain.task.model import Task
-from allswell.engine.lookup import find_task
 from allswell.errors import Refused
 from allswell.interfaces.http.events import PULSE, STREAM, until_closed
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Nothing, Route
 from allswell.interfaces.http.tasks import Limit
-from allswell.runtime.receipts import Receipts, StateDir
-from allswell.runtime.workspace.diff import changes_of
 from allswell.views.detail import ShownReceiptShape
 from allswell.views.log import LogShape, LogsShape, PrintedLines, PrintedLog, PrintedPlace
-from allswell.views.receipt import DiffShape, ReceiptPageShape, ReceiptShape
+from allswell.views.receipt import DiffShape, ReceiptPageShape
 
 _MOST = 1 << 20
 """Bytes of each stream that one answer tells of."""
 _LOOK_SECONDS = 0.25
-_AT_ONCE = asyncio.Semaphore(2)
-"""Diffs that are made at a time: each of them runs git."""
 
 
 class ReceiptsParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,30 +38,16 @@ class ReceiptsParams(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_receipts(call: RequestContext, asked: ReceiptsParams) -> ReceiptPageShape:
     """List what attempts on the server's machine have left, the newest first, a page at a time."""
     check_beside(call.key, "receipts")
-    kept = Receipts(call.house.home / "receipts")
-    found = (await asyncio.to_thread(kept.all))[::-1]
-    if asked.task is not None:
-        found = [one for one in found if asked.task in (one.receipt.task, one.receipt.name)]
-    ids = [one.receipt.id for one in found]
-    if asked.after:
-        if asked.after not in ids:
-            raise Refused("bad_cursor", f"{asked.after[:60]!r} is no receipt; give the `next` of a page", where="after")
-        found = found[ids.index(asked.after) + 1 :]
-    page = found[: asked.limit]
-    shapes = [ReceiptShape.of(one.receipt, one.path, str) for one in page]
-    return ReceiptPageShape(shapes, page[-1].receipt.id if len(found) > len(page) else None)
+    return await call.artifacts.receipts(asked.task, asked.after, asked.limit)
 
 
 async def show_receipt(call: RequestContext, _: Nothing) -> ShownReceiptShape:
     """Show a receipt: what an attempt did, what it left, and how to go on from there."""
     check_beside(call.key, "receipts")
-    id_ = call.named("receipt")
-    found = None
-    if id_.startswith("rc_"):
-        found = Receipts(call.house.home / "receipts").find(id_)
+    found = await call.artifacts.receipt(name) if (name := call.named("receipt")).startswith("rc_") else None
     if found is None:
-        raise Refused("unknown_receipt", f"there is no receipt {id_!r}", where="receipt")
-    return ShownReceiptShape(ReceiptShape.of(found.receipt, found.path, str))
+        raise Refused("unknown_receipt", f"there is no receipt {name!r}", where="receipt")
+    return ShownReceiptShape(found)
 
 
 class LogParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +65,7 @@ async def show_log(call: RequestContext, asked: LogParams) -> LogsShape | Respon
     `next` is where to go on, also while it runs. A stream ends with the event `over`.
     """
     check_beside(call.key, "log")
-    task = await _task(call)
+    task = (await call.task_row()).task
     printed = PrintedLog(call.house.home, task)
     attempts = await asyncio.to_thread(printed.attempts)
     given = _place(call.header("Last-Event-ID") or asked.after)
@@ -102,13 +83,6 @@ async def show_log(call: RequestContext, asked: LogParams) -> LogsShape | Respon
         body = b"".join(line + b"\n" for _, line in read.lines)
         return Response(body, media_type="text/plain; charset=utf-8", headers={"Allswell-Next": _cursor(number, read)})
     return LogsShape(task.id, number, _told(task, number, read), _cursor(number, read), read.over)
-
-
-async def _task(call: RequestContext) -> Task:
-    row = await call.views.view_task(await find_task(call.views, call.named("task")))
-    if row is None:
-        raise Refused("unknown_task", f"there is no task {call.named('task')!r}", where="task")
-    return row.task
 
 
 async def _read(printed: PrintedLog, attempt: int, place: PrintedPlace, last: int | None) -> PrintedLines:
@@ -195,10 +169,9 @@ class DiffParams(Struct, frozen=True, forbid_unknown_fields=True):
 async def show_diff(call: RequestContext, asked: DiffParams) -> DiffShape:
     """Show what an attempt has changed since it began, whatever its end; while it runs, up to now."""
     check_beside(call.key, "diff")
-    task = await _task(call)
-    async with _AT_ONCE:
-        found = await asyncio.to_thread(changes_of, StateDir(call.house.home), task.id, asked.attempt, stat=asked.stat)
-    return DiffShape.of(task.id, found)
+    task = (await call.task_row()).task
+    found, _ = await call.artifacts.diff(task.id, asked.attempt, stat=asked.stat)
+    return found
 
 
 ROUTES = (

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from msgspec import Struct
 
-from allswell.build.state import BuildRows, kept_spec
 from allswell.domain.access.rights import signed_by
-from allswell.domain.agents.cost import NOTHING_SPENT
-from allswell.domain.ids import RunId
 from allswell.domain.notify.delivery import Delivery, DeliveryFilter, again
-from allswell.domain.task.model import TaskFilter
 from allswell.engine.lookup import find_question, find_run, find_task
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Nothing, Route
 from allswell.interfaces.http.tasks import Length, Limit, Reason, TaskParams
 from allswell.views.delivery import DeliveriesShape, RevisedShape
-from allswell.views.detail import ShownRunShape
-from allswell.views.question import DecidedShape, QuestionsShape
-from allswell.views.run import BuildShape, RunShape, RunsShape
-from allswell.views.task import CancelledShape, DismissedShape, RetriedShape, stands
+from allswell.views.detail import ShownRunShape, load_run
+from allswell.views.question import DecidedShape, QuestionsShape, load_questions
+from allswell.views.run import RunShape, RunsShape, load_runs
+from allswell.views.task import CancelledShape, DismissedShape, RetriedShape
 
 _LISTED = 10_000
-_PAGE = 1_000
 
 
 class QuestionsParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,8 +29,7 @@ class QuestionsParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_questions(call: RequestContext, asked: QuestionsParams) -> QuestionsShape:
     """List what waits for a human, the oldest first."""
-    found = await call.views.view_questions(open_only=not asked.all, limit=asked.limit)
-    return QuestionsShape.of(found, [])
+    return await load_questions(call.views, call.artifacts, asked.limit, open_only=not asked.all)
 
 
 class AnswerParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +39,7 @@ class AnswerParams(Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     subtasks: list[TaskParams] = []
     timeout: Length | None = None
+    max_cost_usd: float | None = None
     by: str = ""
 
 
@@ -55,7 +48,14 @@ async def answer_question(call: RequestContext, given: AnswerParams) -> DecidedS
     id_ = await find_question(call.views, call.named("question"))
     parts = [one.fields() for one in given.subtasks]
     await call.watch.answer(
-        id_, given.option, given.text, subtasks=parts, timeout=given.timeout, by=given.by, command=call.command
+        id_,
+        given.option,
+        given.text,
+        subtasks=parts,
+        timeout=given.timeout,
+        max_cost_usd=given.max_cost_usd,
+        by=given.by,
+        command=call.command,
     )
     closed = await call.watch.question(id_)
     return DecidedShape(id_, given.option if closed is None else closed.choice or given.option)
@@ -111,7 +111,7 @@ class RunsParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_runs(call: RequestContext, asked: RunsParams) -> RunsShape:
     """List runs, the newest first."""
-    return RunsShape([RunShape.of(run) for run in await call.views.view_runs(asked.limit)])
+    return await load_runs(call.views, call.artifacts, asked.limit)
 
 
 class RunParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,29 +132,8 @@ async def open_run(call: RequestContext, given: RunParams) -> RunShape:
 
 
 async def show_run(call: RequestContext, _: Nothing) -> ShownRunShape:
-    """Show a run, how many of its tasks stand where, and its build, if it is one."""
-    id_ = await find_run(call.views, call.named("run"))
-    run = await call.watch.run(id_)
-    if run is None:
-        raise Refused("unknown_run", f"there is no run {id_!r}", where="run")
-    counts = await _standings(call, id_)
-    spent = (await call.views.view_spent("run", (id_,))).get(id_, NOTHING_SPENT)
-    spec = await kept_spec(call.views, id_)
-    build = None
-    if spec is not None:
-        standing = await BuildRows(call.views, id_).look(spec, run.created_at)
-        build = BuildShape.of(id_, spec.name, standing)
-    return ShownRunShape(RunShape.of(run, spent=spent), counts, None, build)
-
-
-async def _standings(call: RequestContext, run: RunId) -> dict[str, int]:
-    """How many tasks of a run stand where: all of them, a page at a time."""
-    counts: Counter[str] = Counter()
-    after = ""
-    while rows := await call.views.view_tasks(TaskFilter(run=run, after=after, limit=_PAGE)):
-        counts.update(map(stands, rows))
-        after = rows[-1].task.id
-    return dict(counts)
+    """Show a run with all its tasks, also those of runs in which it went on; and its flow, or the build that it is."""
+    return await load_run(call.views, call.artifacts, await find_run(call.views, call.named("run")))
 
 
 async def end_run(call: RequestContext, why: Reason) -> CancelledShape:

@@ -90,7 +90,9 @@ class McpRoute:
             house, request = self._house(), asked.request
             if request is None:
                 raise Bug("a call came without its request")
-            return WatchDesk(house.gate, request.scope[KEY], house.home, house.closing, house.place)
+            return WatchDesk(
+                house.gate, request.scope[KEY], house.artifacts_for(request.scope[KEY]), house.closing, house.place
+            )
 
         return StreamableHTTPSessionManager(server_of(desk_for), stateless=True, max_request_body_size=BODY_MOST)
 

@@ -17,17 +17,21 @@ from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 
 from allswell.domain.access.key import Key
+from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import can_name
 from allswell.domain.scopes import HEADER, read_remaining
+from allswell.domain.task.model import TaskRow
 from allswell.domain.values import hide
 from allswell.engine.access.gate import Gate
 from allswell.engine.backend import Backend, Claimed
+from allswell.engine.lookup import find_task
 from allswell.engine.status.verdict import Viewpoint
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
 from allswell.remote.wire import WAIT_MOST
 from allswell.settings import Settings
 from allswell.timing.clock import SystemClock
+from allswell.views.artifacts import ServedArtifacts
 from allswell.views.status import place_here
 
 if TYPE_CHECKING:
@@ -64,6 +68,11 @@ class ServerState:
         """From where the verdict on the watch is made."""
         return place_here(self.settings, self.home, clock=SystemClock())
 
+    def artifacts_for(self, key: Key) -> ServedArtifacts:
+        """What lies beside the store, as far as a key may see it."""
+        alerts = any(spec.kind == "alerts" for spec in (self.settings.told or {}).values())
+        return ServedArtifacts(self.home, self.url, alerts=alerts, full=may(key, Operation.LOOK))
+
 
 class RequestContext:
     """One call."""
@@ -85,6 +94,11 @@ class RequestContext:
         return self.house.gate.backend_for(self.key)
 
     @cached_property
+    def artifacts(self) -> ServedArtifacts:
+        """What lies beside the store, as far as the key may see it."""
+        return self.house.artifacts_for(self.key)
+
+    @cached_property
     def watch(self) -> Watch:
         """The watch as the key shows it."""
         return self.house.gate.watch_for(self.key)
@@ -98,6 +112,13 @@ class RequestContext:
     def views(self) -> Views:
         """What the key may look at."""
         return self.backend.store
+
+    async def task_row(self) -> TaskRow:
+        """The task that the path names."""
+        row = await self.views.view_task(await find_task(self.views, self.named("task")))
+        if row is None:
+            raise Refused("unknown_task", f"there is no task {self.named('task')!r}", where="task")
+        return row
 
     @property
     def query(self) -> QueryParams:

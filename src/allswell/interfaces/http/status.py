@@ -12,26 +12,20 @@ from allswell.domain.access.rights import Operation, check_act, check_beside
 from allswell.domain.agents.cost import SpentBy
 from allswell.domain.duration import parse
 from allswell.domain.mesh.comms import COMMS_HEARS, CommStatus, is_among
-from allswell.domain.mesh.health import healthy_at, score
-from allswell.domain.mesh.routing import family
-from allswell.engine.status.agents import look as look_at_crew
 from allswell.engine.status.agents import pending_questions, track
-from allswell.engine.status.journal import comm_of, read_ledger, read_standing
+from allswell.engine.status.journal import comm_of
 from allswell.engine.status.overview import board
-from allswell.engine.status.verdict import look
-from allswell.errors import Refused
 from allswell.interfaces.http.events import cursor_of, position_of
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Nothing, Route
 from allswell.interfaces.http.tasks import Length, Limit
-from allswell.runtime.supervisor.presence import has_died
-from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape
+from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger
 from allswell.views.checkup import CheckupShape, examined
 from allswell.views.delivery import CommShape
 from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
 from allswell.views.settings import KeyShape, KeysShape, NewKeyShape, SettingsShape
-from allswell.views.status import BoardShape, ServicesShape, StatusShape
-from allswell.views.worker import QueuesShape, queues_at
+from allswell.views.status import BoardShape, ServicesShape, StatusShape, load_status
+from allswell.views.worker import QueuesShape
 
 _CHUNK = 500
 _BUILDS = 100
@@ -46,7 +40,7 @@ class CommsShape(Struct, frozen=True):
 
 async def show_status(call: RequestContext, _: Nothing) -> StatusShape:
     """The verdict on the watch: what is broken, what needs a human, what merely waits."""
-    return StatusShape.of(call.store, await look(call.views, call.place), builds=await glance_at_builds(call.views))
+    return StatusShape.of(call.store, *await load_status(call.views, call.artifacts, call.place))
 
 
 async def show_board(call: RequestContext, _: Nothing) -> BoardShape:
@@ -56,9 +50,7 @@ async def show_board(call: RequestContext, _: Nothing) -> BoardShape:
 
 async def list_agents(call: RequestContext, _: Nothing) -> AgentsShape:
     """Who does what: health, misses, last proof of progress, time left."""
-    settings = call.house.settings
-    specs = list(settings.known_agents.values())
-    crew = await look_at_crew(call.views, specs, int(settings.value("stall_threshold") or 0), has_died)
+    crew = await load_crew(call.views, call.house.settings)
     return AgentsShape.of(crew, len(await call.views.view_questions()))
 
 
@@ -97,14 +89,7 @@ class LedgerParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def show_ledger(call: RequestContext, asked: LedgerParams) -> LedgerShape:
     """What counts for an agent and against it, what does not, and why."""
-    agent = call.named("agent")
-    length = parse(asked.since, where="since")
-    if length <= 0:
-        raise Refused("bad_duration", "since must be more than nothing", where="since")
-    now = (await call.views.view_agenda()).now
-    found = await read_ledger(call.views, agent, now - length)
-    standing = await read_standing(call.views, family(agent))
-    return LedgerShape.of(found, now - length, score(standing, now), healthy_at(standing, now))
+    return await load_ledger(call.views, call.named("agent"), parse(asked.since, where="since"), "since")
 
 
 class CostsParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,7 +168,7 @@ async def list_queues(call: RequestContext, _: Nothing) -> QueuesShape:
     What only a human can decide about a message is a question like any other.
     """
     check_beside(call.key, "queues")
-    return QueuesShape.of(await asyncio.to_thread(queues_at, call.house.url))
+    return QueuesShape(await call.artifacts.queues())
 
 
 ADMIN_ROUTES = (

@@ -7,14 +7,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from allswell.build.overview import why
 from allswell.domain.ids import TaskId
 from allswell.domain.task.model import State, TaskFilter
 from allswell.engine.lookup import find, find_run, find_task
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Nothing, Route
-from allswell.views.detail import ShownTaskShape, shown_task
-from allswell.views.explanation import ExplanationShape
+from allswell.views.detail import ShownTaskShape, load_task
+from allswell.views.explanation import ExplanationShape, load_explanation
 from allswell.views.task import CancelledShape, JoinedRunShape, SubmittedManyShape, TasksShape
 
 Limit = Annotated[int, Meta(ge=1, le=1_000, description="At most so many.")]
@@ -38,6 +37,9 @@ class TaskParams(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Length | UnsetType = UNSET
     idle: Length | UnsetType = UNSET
     retries: int | UnsetType = UNSET
+    max_cost_usd: Annotated[float, Meta(description="The limit of what its attempts may cost in all.")] | UnsetType = (
+        UNSET
+    )
     verify: (
         Annotated[str | list[str], Meta(description="A command that must pass before done counts; takes an operator.")]
         | UnsetType
@@ -96,20 +98,13 @@ async def list_tasks(call: RequestContext, asked: TasksParams) -> TasksShape:
 
 async def show_task(call: RequestContext, _: Nothing) -> ShownTaskShape:
     """Show a task with what it was given, its attempts and its questions."""
-    return await shown_task(call.views, await find_task(call.views, call.named("task")), call.house.home)
+    return await load_task(call.views, call.artifacts, await find_task(call.views, call.named("task")))
 
 
 async def explain(call: RequestContext, _: Nothing) -> ExplanationShape:
     """Say why a task, a run or a question stands where it stands, what comes next, and what can be done."""
-    return ExplanationShape.of(
-        await why(
-            call.views,
-            await find(call.views, call.named("id")),
-            pause=call.place.pause,
-            still_running=call.place.still_running,
-        ),
-        None,
-    )
+    id_ = await find(call.views, call.named("id"))
+    return ExplanationShape.of(*await load_explanation(call.views, call.artifacts, id_, call.place))
 
 
 class Reason(Struct, frozen=True, forbid_unknown_fields=True):

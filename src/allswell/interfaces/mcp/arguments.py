@@ -42,6 +42,9 @@ class SubmitToolParams(ToolParams, frozen=True):
         Annotated[str, Meta(description="A run's name or id that it belongs to; a new name opens one.")] | UnsetType
     ) = UNSET
     timeout_s: Annotated[int, Meta(ge=1, description="The limit of each attempt.")] | UnsetType = UNSET
+    max_cost_usd: (
+        Annotated[float, Meta(gt=0, description="The limit of what its attempts may cost in all.")] | UnsetType
+    ) = UNSET
     key: Annotated[str, Meta(description="A text of yours: under the same key the task is made once.")] | UnsetType = (
         UNSET
     )

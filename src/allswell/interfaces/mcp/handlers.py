@@ -12,13 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from allswell.build.overview import why
 from allswell.domain.access.key import Key
 from allswell.domain.access.rights import check_agent, is_its_agent
 from allswell.domain.ids import Millis, QuestionId, TaskId
@@ -32,17 +30,18 @@ from allswell.engine.ids import command_of
 from allswell.engine.lease import Held, check_in
 from allswell.engine.lookup import find, find_holder, find_task
 from allswell.engine.mesh import COMES_WITHIN
-from allswell.engine.status.verdict import ANYWHERE, Viewpoint, look
+from allswell.engine.status.verdict import ANYWHERE, Viewpoint
 from allswell.engine.wakeup import either
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
 from allswell.interfaces.mcp import arguments as given
 from allswell.timing.scopes import remaining_ms
-from allswell.views.explanation import ExplanationShape
+from allswell.views.artifacts import Artifacts
+from allswell.views.explanation import ExplanationShape, load_explanation
 from allswell.views.lease import ClaimShape, ClaimsShape, LastWordShape, OrdersShape
 from allswell.views.message import AnswersShape, DeclinedShape, InboxShape, RequestedShape, RespondedShape
 from allswell.views.question import QuestionShape
-from allswell.views.status import StatusShape
+from allswell.views.status import StatusShape, load_status
 from allswell.views.task import JoinedRunShape, SubmittedShape, stands
 
 T = TypeVar("T")
@@ -124,12 +123,14 @@ def patience(wait_s: int) -> float:
 class WatchDesk(ToolDesk):
     """Tools on a watch, as a key shows it; made for one call."""
 
-    def __init__(self, gate: Gate, key: Key, home: Path, closing: asyncio.Event, place: Viewpoint = ANYWHERE) -> None:
+    def __init__(
+        self, gate: Gate, key: Key, artifacts: Artifacts, closing: asyncio.Event, place: Viewpoint = ANYWHERE
+    ) -> None:
         self._gate = gate
         self.key = key
         self.watch: Watch = gate.watch_for(key)
         """As the key shows it."""
-        self.home = home
+        self.artifacts = artifacts
         self.place = place
         self._url = hide(gate.backend_for(key).store.url)
         self._closing = closing
@@ -176,14 +177,10 @@ class WatchDesk(ToolDesk):
         """Why a task stands where it stands, or how all of it does."""
         views = self.watch.views
         if said.task is UNSET:
-            return StatusShape.of(self._url, await look(views, self.place))
+            return StatusShape.of(self._url, *await load_status(views, self.artifacts, self.place))
         looked_up = find if said.task.startswith(("r_", "q_")) else find_task  # names are those of tasks here
-        return ExplanationShape.of(
-            await why(
-                views, await looked_up(views, said.task), pause=self.place.pause, still_running=self.place.still_running
-            ),
-            None,
-        )
+        id_ = await looked_up(views, said.task)
+        return ExplanationShape.of(*await load_explanation(views, self.artifacts, id_, self.place))
 
     # --- holding ------------------------------------------------------------------------------------------------------
 

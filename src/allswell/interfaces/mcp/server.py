@@ -41,9 +41,8 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 
 from allswell.app import make_gate
-from allswell.build.overview import why
 from allswell.domain.access.key import ANY_ROLE, Key, Right
-from allswell.domain.access.rights import Operation, check_act
+from allswell.domain.access.rights import Operation, check_act, may
 from allswell.domain.ids import Millis, TaskId, can_name
 from allswell.domain.question import full_stop
 from allswell.domain.scopes import META
@@ -53,14 +52,14 @@ from allswell.interfaces.mcp.attempt_handlers import AttemptDesk, OwnLease
 from allswell.interfaces.mcp.handlers import ToolDesk, WatchDesk
 from allswell.interfaces.mcp.tools import INSTRUCTIONS, OWN_INSTRUCTIONS, OWN_TOOLS, TOOLS, Json, Tool
 from allswell.runtime.propagation import inherit_remaining
-from allswell.runtime.receipts import Receipts
 from allswell.settings import Settings
 from allswell.timing.scopes import ScopeTimeout
 from allswell.timing.tracing import gone_on_with
-from allswell.views.detail import shown_task
-from allswell.views.explanation import ExplanationShape
+from allswell.views.artifacts import ServedArtifacts
+from allswell.views.detail import load_task
+from allswell.views.explanation import ExplanationShape, load_explanation
 from allswell.views.fields import ErrorShape
-from allswell.views.receipt import ReceiptShape, ReceiptsShape
+from allswell.views.receipt import ReceiptsShape
 
 # Answers and errors as a model is told them: an error says what happened, and what to do now.
 
@@ -146,16 +145,12 @@ async def read_resource(desk: WatchDesk, uri: str) -> bytes:
     if await views.view_task(task) is None:
         raise Refused("unknown_task", f"there is no task {task!r}, or it is none of yours", where="uri")
     if part is None:
-        return msgspec.json.encode(await shown_task(views, task, desk.home))
+        return msgspec.json.encode(await load_task(views, desk.artifacts, task))
     if part == "why":
-        return msgspec.json.encode(
-            ExplanationShape.of(
-                await why(views, task, pause=desk.place.pause, still_running=desk.place.still_running), None
-            )
-        )
+        told, work = await load_explanation(views, desk.artifacts, task, desk.place)
+        return msgspec.json.encode(ExplanationShape.of(told, work))
     check_act(desk.key, Operation.LOOK)  # they tell of the server's own machine: paths, programs, who else worked on it
-    kept = [one for one in Receipts(desk.home / "receipts").all() if one.receipt.task == task]
-    return msgspec.json.encode(ReceiptsShape([ReceiptShape.of(one.receipt, one.path, str) for one in kept]))
+    return msgspec.json.encode(ReceiptsShape((await desk.artifacts.receipts(task)).receipts[::-1]))
 
 
 Asked = ServerRequestContext[Any, Any]
@@ -318,8 +313,8 @@ def serve_store(url: str, settings: Settings, home: Path, key: Key, tell: Callab
 
     async def live() -> None:
         async with make_gate(url, settings, tell_of_wait=tell) as gate:
-            closing = asyncio.Event()
-            await _serve(server_of(lambda _: WatchDesk(gate, key, home, closing)))
+            closing, artifacts = asyncio.Event(), ServedArtifacts(home, url, full=may(key, Operation.LOOK))
+            await _serve(server_of(lambda _: WatchDesk(gate, key, artifacts, closing)))
 
     asyncio.run(live())
 

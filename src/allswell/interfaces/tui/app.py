@@ -15,6 +15,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
 
+from allswell.domain.task.model import ENDS, count_in_order
 from allswell.engine.status.explanation import many, rough
 from allswell.engine.status.live import LiveRow, LiveView, Part, live
 from allswell.engine.status.overview import EACH
@@ -81,8 +82,6 @@ _SHARE = 10
 _SLOW = 3.0
 """Seconds after which a store that does not answer is told of."""
 _EACH_MOST = 2_000
-_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
-_ENDED = ("done", "failed", "cancelled", "skipped", "split")
 
 
 class WatchApp(App[None]):
@@ -204,7 +203,7 @@ class WatchApp(App[None]):
         over = seen.verdict
         head = Text(over.headline)
         head.stylize(HEAD_STYLES[over.level])
-        counted = ", ".join(f"{over.counts[state]:,} {state}" for state in _ORDER if over.counts.get(state))
+        counted = ", ".join(f"{count:,} {state}" for state, count in count_in_order(over.counts))
         head.append(f"  {counted or 'nothing has been handed over yet'}", "not bold default")
         if over.dismissed.questions:
             head.append(f", {many(over.dismissed.questions, 'dismissed question')}", "not bold default")
@@ -292,9 +291,9 @@ class WatchApp(App[None]):
         fits = {
             "log": row.task is not None,
             "answer": row.question is not None,
-            "retry": row.task is not None and (row.state in _ENDED),
-            "cancel": row.task is not None and row.state not in _ENDED,
-            "dismiss_row": row.question is not None or (row.task is not None and row.state in (*_ENDED, "stopped")),
+            "retry": row.task is not None and (row.state in ENDS),
+            "cancel": row.task is not None and row.state not in ENDS,
+            "dismiss_row": row.question is not None or (row.task is not None and row.state in (*ENDS, "stopped")),
         }
         return True if fits[action] else None
 

@@ -22,6 +22,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from allswell.domain.task.model import OPEN_STATES, count_in_order
 from allswell.domain.values import hide
 from allswell.engine.status.explanation import rough, within
 from allswell.engine.status.overview import Board, Line, board, changes
@@ -40,7 +41,6 @@ _SHARE = 10
 """Reading a large store may take at most one part in so many of the time."""
 _WIDE = 110
 _STYLES = {"held": "cyan", "ready": "green", "waiting": "yellow", "delayed": "bright_black", "nowhere": "bold red"}
-_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 _NEEDS_MOST = 5
 _MORE = "To watch it live, read logs and answer there: pip install 'allswell[watch]'"
 
@@ -116,7 +116,7 @@ def _nobody_reads() -> bool:
 
 def _counted(seen: Board) -> str:
     counts = seen.verdict.counts
-    counted = ", ".join(f"{counts[state]:,} {state}" for state in _ORDER if counts.get(state))
+    counted = ", ".join(f"{count:,} {state}" for state, count in count_in_order(counts))
     return counted or "nothing has been handed over yet"
 
 
@@ -140,7 +140,7 @@ def picture(seen: Board, width: int) -> RenderableType:
     below: list[RenderableType] = []
     if seen.lines:
         below += [Text(), _rows(seen.lines, over.now, wide=width >= _WIDE)]
-    total = sum(over.counts.get(state, 0) for state in _ORDER[:4])
+    total = sum(over.counts.get(state, 0) for state in OPEN_STATES)
     if total > len(seen.lines):
         below.append(_cut(Text(f"… {total - len(seen.lines):,} more: {typed_here('allswell tasks')}", "bright_black")))
     return Group(*lines, *below)

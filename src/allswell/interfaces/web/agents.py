@@ -14,13 +14,12 @@ from allswell.domain.mesh.health import Ledger, healthy_at, score
 from allswell.domain.mesh.routing import family
 from allswell.domain.rules.event import Entry
 from allswell.domain.task.model import TaskFilter, TaskRow, folded
-from allswell.engine.status.agents import ABSENT, IDLE, AgentRow, Crew
-from allswell.engine.status.agents import look as look_at_crew
+from allswell.engine.status.agents import ABSENT, IDLE, AgentRow
 from allswell.engine.status.journal import comm_of, look_back, read_ledger, read_standing
 from allswell.engine.status.overview import order_of
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.screen import address, choice_of, number_of, text_of
-from allswell.runtime.supervisor.presence import has_died
+from allswell.views.agent import load_crew
 
 PAGE = 50
 HEALTHS = (*(condition.value for condition in Condition), IDLE, ABSENT)
@@ -51,16 +50,9 @@ class AgentsScreen(Struct, frozen=True):
     after: str | None
 
 
-async def crew_of(call: RequestContext) -> Crew:
-    """Everybody, those of the settings too."""
-    settings = call.house.settings
-    threshold = int(settings.value("stall_threshold") or 0)
-    return await look_at_crew(call.views, list(settings.known_agents.values()), threshold, has_died)
-
-
 async def look_at_agents(call: RequestContext) -> AgentsScreen:
     """Look at a page of agents."""
-    crew = await crew_of(call)
+    crew = await load_crew(call.views, call.house.settings)
     health, text, first = choice_of(call, "health", HEALTHS), text_of(call, "text"), number_of(call, "from")
     members = sorted(crew.members, key=order_of)
     wanted = folded(text)
@@ -118,7 +110,7 @@ class AgentScreen(Struct, frozen=True):
 async def look_at_agent(call: RequestContext) -> AgentScreen:
     """Look at one agent."""
     agent = call.named("agent")
-    crew = await crew_of(call)
+    crew = await load_crew(call.views, call.house.settings)
     now = crew.now
     found = await read_ledger(call.views, agent, now - _DAY, _LOOKED_AT)
     standing = await read_standing(call.views, family(agent))

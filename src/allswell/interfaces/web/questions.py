@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from allswell.domain.agents.output import LogEntry, entries
-from allswell.domain.question import DESTRUCTIVE, AnswerAction, Option, does, in_order
-from allswell.domain.task.model import Task
+from allswell.domain.question import Takes, in_order, takes
+from allswell.domain.task.model import Task, count_in_order
 from allswell.engine.status.overview import AGENTS, Front, Hand, OpenQuestion, front
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.screen import number_of
 from allswell.interfaces.web.timeline import DrawnLease, DrawnWaterfall, draw_lease, draw_waterfall
 from allswell.runtime.attempt.output import GROWING_MOST, LogReader
 from allswell.views.log import STREAMS, PrintedLog, Stream
+from allswell.views.question import OptionShape
 
 # What attempts have printed, as a page shows it: the end of it, bounded and made readable.
 #
@@ -116,49 +117,27 @@ def last_lines(home: Path, task: Task, most: int) -> list[str]:
 
 
 _LAST_LINES = 6
-_TAKES = {
-    AnswerAction.CLARIFY: "text",
-    AnswerAction.REPLY: "text",
-    AnswerAction.SPLIT: "parts",
-    AnswerAction.INCREASE_TIMEOUT: "time",
-    AnswerAction.INCREASE_IDLE: "time",
-    AnswerAction.INCREASE_COST: "cost",
-}
-"""What an option takes beside its button."""
-
-
-class ShownOption(Struct, frozen=True):
-    """A way to answer, and what it takes: nothing, a text, names of smaller tasks, a length of time, or money."""
-
-    option: Option
-    takes: str | None
-    does: str
-    """What choosing it does, beside a label that may be an agent's."""
-    destructive: bool
 
 
 class ShownQuestion(Struct, frozen=True):
     """A question as a card."""
 
     asked: OpenQuestion
-    options: list[ShownOption]
+    options: Sequence[tuple[OptionShape, Takes | None]]
+    """Each way to answer, and what it takes beside its button, if anything."""
     output: list[str]
     """What its task printed last."""
 
 
 def show_question(call: RequestContext, one: OpenQuestion) -> ShownQuestion:
     """A question with what one must know to answer it."""
-    options = [
-        ShownOption(option, _TAKES.get(option.act), does(option.act), option.act in DESTRUCTIVE)
-        for option in in_order(one.question.options)
-    ]
+    ways = [(OptionShape.of(option), takes(option.act)) for option in in_order(one.question.options)]
+    options = [(option, None if wanted is Takes.REMARK else wanted) for option, wanted in ways]
     output = [] if one.task is None else last_lines(call.house.home, one.task.task, _LAST_LINES)
     return ShownQuestion(one, options, output)
 
 
 # Screen one: the verdict, what needs a human, what is wrong, who does what, runs, and what comes next.
-
-_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 
 
 class ShownAgent(Struct, frozen=True):
@@ -195,7 +174,7 @@ async def look(call: RequestContext) -> FrontScreen:
         seen,
         now,
         verdict.headline,
-        [(state, verdict.counts[state]) for state in _ORDER if verdict.counts.get(state)],
+        count_in_order(verdict.counts),
         [show_question(call, one) for one in seen.questions],
         [ShownAgent(one, None if one.lease is None else draw_lease(one.lease, one.outer, now)) for one in seen.hands],
         [draw_waterfall(one, now) for one in seen.runs],

@@ -6,30 +6,31 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from allswell.build.overview import glance_at_builds, why
+from allswell.build.overview import glance_at_builds
 from allswell.build.state import BuildRows, kept_spec
 from allswell.domain.access.rights import check_beside
-from allswell.domain.agents.cost import NOTHING_SPENT, Spent
 from allswell.domain.build.limits import BUILD_ROLE
 from allswell.domain.build.state import BuildGlance, ComponentStanding, work_on
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry
-from allswell.domain.run.run import Run, last_of, went_on_in
-from allswell.domain.task.model import State, TaskFilter, TaskRow
+from allswell.domain.run.run import Run
+from allswell.domain.task.model import NOWHERE, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, clean
 from allswell.engine.status.overview import OpenQuestion
-from allswell.engine.status.task import state_of
 from allswell.engine.status.timeline import waterfall
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.questions import ShownQuestion, show_question
 from allswell.interfaces.web.screen import address, number_of, place_of
 from allswell.interfaces.web.timeline import MOST, DrawnGraph, DrawnWaterfall, GraphThing, draw_graph, draw_waterfall
+from allswell.views.detail import ShownRunShape, chain_of, load_run
+from allswell.views.explanation import load_explanation
+from allswell.views.run import RunShape, load_runs
 
 _LANES = 60
 _LOOKED_AT = 1_000
-_FIRST = (State.HELD, State.FAILED, State.WAITING, State.DELAYED, State.READY)
+_FIRST = (NOWHERE, State.HELD, State.FAILED, State.WAITING, State.DELAYED, State.READY)
 
 
 class RunScreen(Struct, frozen=True):
@@ -41,14 +42,12 @@ class RunScreen(Struct, frozen=True):
     earlier: list[Run]
     """Those that it was before: one that has ended can go on in another."""
     last: Run
+    shown: ShownRunShape
     why: Explanation
     graph: DrawnGraph
     left_out: int
     """Tasks that are not in the picture; at least so many."""
     fall: DrawnWaterfall
-    spent: Spent
-    build: bool
-    """Whether it is one of a build, which has a screen of its own."""
 
 
 def is_about(call: RequestContext, entry: Entry) -> bool:
@@ -60,39 +59,35 @@ async def look_at_run(call: RequestContext) -> RunScreen:
     """Look at one run."""
     views = call.views
     id_ = await find_run(views, call.named("run"))
-    run = await views.view_run(RunId(id_))
-    if run is None:
-        raise Refused("unknown_run", f"there is no run {call.named('run')!r}", where="run")
-    *earlier, last = last_of(run, {one.id: one for one in await views.view_runs()})
-    explained = await why(views, id_, _LOOKED_AT, pause=call.place.pause)
+    shown = await load_run(views, call.artifacts, id_)
+    run, *others = await chain_of(views, id_)
+    last = others[-1] if others else run
+    explained, _ = await load_explanation(views, call.artifacts, id_, call.place, _LOOKED_AT)
     rows = await views.view_tasks(TaskFilter(run=last.id, limit=_LOOKED_AT))
-    spent = await views.view_spent("run", (last.id,))
     return RunScreen(
         run.name,
         explained.now,
         run,
-        list(earlier),
+        [run, *others][:-1],
         last,
+        shown,
         explained,
         draw_graph(_things(rows), f"The tasks of {clean(run.name, 60)}"),
         max(len(rows) - MOST, 0),
         draw_waterfall(await waterfall(views, last, explained.now, _LANES), explained.now),
-        spent.get(last.id, NOTHING_SPENT),
-        await kept_spec(views, last.id) is not None,
     )
 
 
 def _things(rows: Sequence[TaskRow]) -> list[GraphThing]:
     """What is drawn: of many tasks, those first that are at work or wait."""
     places = {state: place for place, state in enumerate(_FIRST)}
-    shown = {row.task.id for row in sorted(rows, key=lambda row: places.get(state_of(row) or State.FAILED, 9))[:MOST]}
+    shown = {row.task.id for row in sorted(rows, key=lambda row: places.get(row.state, 9))[:MOST]}
     return [_thing(row) for row in rows if row.task.id in shown]
 
 
 def _thing(row: TaskRow) -> GraphThing:
     task = row.task
-    asks = any(wait.kind == "question" for wait in row.waits)
-    state = "asked" if asks and row.lease is None else str(state_of(row) or "nowhere")
+    state = "asked" if row.asks else row.state
     under = {"asked": "asks you", "held": "at work"}.get(state, state)
     if row.lease is not None:
         under = f"{clean(row.lease.agent, 20)}"
@@ -108,12 +103,10 @@ _COUNTED = 100
 class RunRow(Struct, frozen=True):
     """One run."""
 
-    run: Run
+    run: RunShape
     open_tasks: int
     """Tasks of it that are not over; at most so many are counted as `counted` says."""
     counted: int
-    went_on: str | None
-    spent: Spent
 
 
 class RunsScreen(Struct, frozen=True):
@@ -130,13 +123,11 @@ class RunsScreen(Struct, frozen=True):
 async def look_at_runs(call: RequestContext) -> RunsScreen:
     """Look at a page of runs."""
     first = number_of(call, "from", 100_000)
-    found = (await call.views.view_runs(limit=first + PAGE + 1))[first:]
-    shown = found[:PAGE]
-    spent = await call.views.view_spent("run", [run.id for run in shown]) if shown else {}
+    found = (await load_runs(call.views, call.artifacts, first + PAGE + 1)).runs[first:]
     rows = []
-    for run in shown:
-        still = await call.views.view_tasks(TaskFilter(run=run.id, open=True, limit=_COUNTED))
-        rows.append(RunRow(run, len(still), _COUNTED, went_on_in(run), spent.get(run.id, NOTHING_SPENT)))
+    for run in found[:PAGE]:
+        still = await call.views.view_tasks(TaskFilter(run=RunId(run.run_id), open=True, limit=_COUNTED))
+        rows.append(RunRow(run, len(still), _COUNTED))
     return RunsScreen(
         "Runs",
         (await call.views.view_agenda()).now,

@@ -25,14 +25,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec import Struct
 
-from allswell.domain.agents.cost import Spent
+from allswell.domain.agents.cost import USD, Spent
 from allswell.domain.agents.cost import shown as money
 from allswell.domain.ids import QuestionId, can_name, message_of_question, service_of_question, task_of_question
 from allswell.domain.rules.event import Entry
 from allswell.engine.status.explanation import ago, clean, length, many, rough, within
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.views.fields import moment
+from allswell.views.fields import millis, moment
 
 BEAT = 10.0
 """Seconds after which a screen is drawn anew although nothing has happened."""
@@ -198,6 +198,10 @@ def _lined(text: str) -> Markup:
     return Markup("<br>").join(escape(line) for line in said(text).split("\n"))
 
 
+def _dollars(amount: float | None) -> str:
+    return money(None if amount is None else round(amount * USD))
+
+
 TEMPLATES = Environment(
     loader=PackageLoader("allswell.interfaces.web"),
     autoescape=True,
@@ -211,13 +215,16 @@ TEMPLATES.filters |= {
     "cost": _cost,
     "lasts": length,
     "lined": _lined,
+    "millis": millis,
     "plain": plain,
     "rough": rough,
     "said": said,
+    "utf8": lambda raw: bytes(raw).decode(),
 }
 TEMPLATES.globals |= {
     "agent_place": agent_place,
     "called": called,
+    "dollars": _dollars,
     "how_changed": _how_changed,
     "many": many,
     "moment": moment,

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Collection
 
 import msgspec
 from msgspec import Struct
 
-from allswell.build.overview import why
 from allswell.domain.access.rights import check_beside
-from allswell.domain.agents.cost import ExpenseRow, Spent, together
-from allswell.domain.ids import RunId, TaskId, Token, question_id
-from allswell.domain.lease.cost import limit_of
-from allswell.domain.lease.late import LateReports, afterwards
-from allswell.domain.question import Question
-from allswell.domain.receipts.receipt import Receipt, receipt_id, told
+from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
+from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry
 from allswell.domain.run.run import Run
-from allswell.domain.task.answer import is_dismissed
-from allswell.domain.task.model import OPEN, Attempt, State, Task, TaskFilter, TaskRow
-from allswell.engine.lookup import find_run, find_task
+from allswell.domain.task.model import OPEN, State, Task, TaskFilter, TaskRow
+from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, Span, clean, many
 from allswell.engine.status.overview import OpenQuestion
 from allswell.engine.status.services import Facts
-from allswell.engine.status.task import outcome, state_of
+from allswell.engine.status.task import outcome
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.questions import OutputTail, ShownQuestion, read_tail, show_question
 from allswell.interfaces.web.screen import address, choice_of, number_of, text_of
 from allswell.interfaces.web.timeline import DrawnLease, DrawnLife, draw_lease, draw_life, style_of
-from allswell.runtime.receipts import StateDir
-from allswell.runtime.workspace.diff import AttemptChanges, changes_of
-from allswell.views.task import stands
+from allswell.views.attempt import AttemptShape
+from allswell.views.detail import ShownTaskShape, load_task
+from allswell.views.explanation import load_explanation
+from allswell.views.fields import millis
+from allswell.views.question import QuestionShape
+from allswell.views.receipt import DiffShape, ReceiptShape
+from allswell.views.task import load_names
 
 PAGE = 100
 STATES = (*(state.value for state in State), "open")
-_OPEN = ("held", "ready", "delayed", "waiting")
-_NAMED = 200
 
 
 class TaskLine(Struct, frozen=True):
@@ -86,12 +83,12 @@ async def look(call: RequestContext) -> TasksScreen:
     found = await call.views.view_tasks(asked)
     counts = await call.views.view_counts()
     shown = found[:PAGE]
-    names = await _names(call, shown)
+    names = await load_names(call.views, shown)
     kept = {"role": role, "text": text, "run": of_run or ""}
     return TasksScreen(
         title="Tasks",
         now=(await call.views.view_agenda()).now,
-        lines=[TaskLine(row, stands(row), _about(row, names)) for row in shown],
+        lines=[TaskLine(row, row.state, _about(row, names)) for row in shown],
         tallies=[
             (one, counts[one], address("/tasks", state=one, **kept)) for one in map(str, State) if counts.get(one)
         ],
@@ -111,16 +108,6 @@ async def _run_name(call: RequestContext, id_: RunId) -> str:
     return id_ if run is None else run.name
 
 
-async def _names(call: RequestContext, rows: list[TaskRow]) -> dict[str, str]:
-    """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
-    names: dict[str, str] = {row.task.id: row.task.name for row in rows}
-    waited = [wait.target for row in rows for wait in row.waits[:1] if wait.kind != "question"]
-    needed = dict.fromkeys(waited + [_first_word(row.task.record.reason) for row in rows])
-    missing = tuple(TaskId(one) for one in needed if one.startswith(("t_", "m_")) and one not in names)[:_NAMED]
-    found = await call.views.view_tasks(TaskFilter(ids=missing, limit=_NAMED)) if missing else []
-    return names | {row.task.id: row.task.name for row in found}
-
-
 def _about(row: TaskRow, names: dict[str, str]) -> str:
     task = row.task
     if row.lease is not None:
@@ -134,13 +121,8 @@ def _about(row: TaskRow, names: dict[str, str]) -> str:
     if task.ended_at is None or task.state == State.DONE:
         return ""
     reason = task.record.reason
-    named = _first_word(reason)
+    named = reason.partition(" ")[0]  # it may begin with the id of another task: “t_… was failed”
     return clean(names.get(named, named) + reason.removeprefix(named), 120)
-
-
-def _first_word(reason: str | None) -> str:
-    """A reason may begin with the id of another task: “t_… was failed”."""
-    return (reason or "").partition(" ")[0]
 
 
 # A task: its life, why it stands where it stands, its attempts with what they printed and left; what can be done.
@@ -164,16 +146,11 @@ class NamedTask(Struct, frozen=True):
 class TaskAttempt(Struct, frozen=True):
     """One attempt that has ended."""
 
-    attempt: Attempt
+    shape: AttemptShape
     how: str
     style: str
     """As its bar is drawn."""
-    expense: ExpenseRow | None
-    after: LateReports
-    """What its holder still said when it was over."""
-    receipt: Receipt | None
-    left: str
-    """What the receipt tells, in words."""
+    receipt: ReceiptShape | None
 
 
 class TaskScreen(Struct, frozen=True):
@@ -182,7 +159,7 @@ class TaskScreen(Struct, frozen=True):
     title: str
     now: int
     row: TaskRow
-    state: str
+    shown: ShownTaskShape
     why: Explanation
     life: DrawnLife
     bar: DrawnLease | None
@@ -190,27 +167,17 @@ class TaskScreen(Struct, frozen=True):
     needs: list[NamedTask]
     needs_more: int
     open_questions: list[ShownQuestion]
-    answered: list[Question]
+    answered: list[QuestionShape]
+    """The newest first."""
     attempts: list[TaskAttempt]
     """The last first."""
     attempts_more: int
-    spent: Spent
-    cost_limit: int | None
     payload: str
     result: str | None
     output: OutputTail | None
     printed: int
     """How many entries of the output the page begins after."""
-    dismissed: bool
     can_retry: bool
-
-
-async def row_of(call: RequestContext) -> TaskRow:
-    """The task that the path names."""
-    row = await call.views.view_task(await find_task(call.views, call.named("task")))
-    if row is None:
-        raise Refused("unknown_task", f"there is no task {call.named('task')!r}", where="task")
-    return row
 
 
 def is_about(call: RequestContext, entry: Entry) -> bool:
@@ -223,48 +190,39 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
     """Look at one task, and at what lies beside the store of it."""
     check_beside(call.key, "receipts")
     check_beside(call.key, "log")
-    row = await row_of(call)
+    row = await call.task_row()
     task, views = row.task, call.views
-    explained = await why(views, task.id, pause=call.place.pause, still_running=call.place.still_running)
+    shown = await load_task(views, call.artifacts, task.id)
+    explained, _ = await load_explanation(views, call.artifacts, task.id, call.place)
     now = explained.now
     run = None if task.run is None else await views.view_run(task.run)
-    attempts = await views.view_attempts(task.id)
-    told_costs = {one.token: one for one in await views.view_expenses(task.id)}
-    payload, result = await views.view_payload(task.id)
-    asked = await _asked(call, row)
     needs = await views.view_tasks(TaskFilter(ids=task.spec.needs[:_NEEDS], limit=_NEEDS)) if task.spec.needs else []
-    home, last = StateDir(call.house.home), attempts[-_ATTEMPTS:]
-    receipts = await asyncio.to_thread(_receipts, home, task.id, last)
+    last = shown.questions[-_QUESTIONS:][::-1]
+    asked = [await views.view_question(QuestionId(one.question_id)) for one in last if one.closed_at is None]
     output = await asyncio.to_thread(read_tail, call.house.home, task)
     lease = None if row.lease is None else Facts(now, runs={} if run is None else {run.id: run}).lease_of(row)
-    state = state_of(row)
+    limit = None if lease is None else lease.limit_at
+    payload, result = bytes(shown.payload).decode(), bytes(shown.result).decode()
+    ended = shown.attempts[: -_ATTEMPTS - 1 : -1]
     return TaskScreen(
         title=task.name,
         now=now,
         row=row,
-        state=explained.state,
+        shown=shown,
         why=explained,
-        life=draw_life(
-            explained.spent,
-            now,
-            state="nowhere" if state is None else state.value,
-            limit=None if lease is None else lease.limit_at,
-        ),
+        life=draw_life(explained.spent, now, state=row.state, limit=limit),
         bar=None if lease is None else draw_lease(lease, None if run is None else run.limit, now),
         run=run,
-        needs=[NamedTask(need.task.id, need.task.name, str(state_of(need) or "nowhere")) for need in needs],
+        needs=[NamedTask(need.task.id, need.task.name, need.state) for need in needs],
         needs_more=max(len(task.spec.needs) - _NEEDS, 0),
-        open_questions=[show_question(call, OpenQuestion(one, row, 0)) for one in asked if one.closed_at is None],
-        answered=[one for one in asked if one.closed_at is not None],
-        attempts=[_attempt(one, told_costs, receipts) for one in last[::-1]],
-        attempts_more=max(len(attempts) - _ATTEMPTS, 0),
-        spent=together(told_costs.values()),
-        cost_limit=limit_of(task),
-        payload="" if payload is None or payload == "null" else _spread(payload),
-        result=None if result is None else _spread(result),
+        open_questions=[show_question(call, OpenQuestion(one, row, 0)) for one in asked if one is not None],
+        answered=[one for one in last if one.closed_at is not None],
+        attempts=[await _attempt(call, task.id, one, shown.receipt_ids) for one in ended],
+        attempts_more=max(len(shown.attempts) - _ATTEMPTS, 0),
+        payload="" if payload == "null" else _spread(payload),
+        result=None if result == "null" and row.state != State.DONE else _spread(result),
         output=output,
         printed=0 if output is None else max(len(output.entries) - _ON_THE_PAGE, 0),
-        dismissed=is_dismissed(task),
         can_retry=task.state not in (OPEN, State.DONE, State.SPLIT) and task.record.retried_as is None,
     )
 
@@ -274,31 +232,13 @@ def _spread(text: str) -> str:
     return msgspec.json.format(text, indent=2) if len(text) <= _SPREAD_MOST else text
 
 
-async def _asked(call: RequestContext, row: TaskRow) -> Sequence[Question]:
-    """The questions about a task, the last ones, the newest first."""
-    last = row.task.record.questions
-    numbers = range(last, max(last - _QUESTIONS, 0), -1)
-    found = [await call.views.view_question(question_id(row.task.id, number)) for number in numbers]
-    return [question for question in found if question is not None]
-
-
-def _receipts(home: StateDir, task: TaskId, attempts: Sequence[Attempt]) -> dict[int, Receipt]:
-    """What these attempts have left here."""
-    found = (home.receipts.find(receipt_id(task, one.token)) for one in attempts)
-    return {one.receipt.attempt: one.receipt for one in found if one is not None}
-
-
-def _attempt(one: Attempt, costs: Mapping[Token, ExpenseRow], receipts: Mapping[int, Receipt]) -> TaskAttempt:
-    receipt = receipts.get(one.token)
-    return TaskAttempt(
-        one,
-        outcome(one.outcome, one.detail),
-        style_of(Span("held", one.granted_at, one.ended_at, "", outcome=one.outcome)),
-        costs.get(one.token),
-        afterwards(one),
-        receipt,
-        "" if receipt is None else told(receipt),
-    )
+async def _attempt(call: RequestContext, task: TaskId, one: AttemptShape, receipts: Collection[str]) -> TaskAttempt:
+    name = receipt_id(task, one.token)
+    receipt = None
+    with contextlib.suppress(Refused):  # it cannot be read
+        receipt = await call.artifacts.receipt(name) if name in receipts else None
+    span = Span("held", Millis(millis(one.granted_at)), Millis(millis(one.ended_at)), "", outcome=one.outcome)
+    return TaskAttempt(one, outcome(one.outcome, one.detail), style_of(span), receipt)
 
 
 # What one attempt has printed and what it has changed, each on a screen of its own.
@@ -320,7 +260,7 @@ class PrintedScreen(Struct, frozen=True):
 async def look_at_log(call: RequestContext) -> PrintedScreen:
     """Look at what was printed."""
     check_beside(call.key, "log")
-    task = (await row_of(call)).task
+    task = (await call.task_row()).task
     attempt, upto = number_of(call, "attempt"), number_of(call, "upto", 1 << 34)
     output = await asyncio.to_thread(read_tail, call.house.home, task, attempt or None, upto or None)
     earlier = None
@@ -333,8 +273,6 @@ async def look_at_log(call: RequestContext) -> PrintedScreen:
 
 # What one attempt has changed, on a screen of its own: git is asked for it, so only while somebody looks at it.
 
-_AT_ONCE = asyncio.Semaphore(2)
-"""Each of them runs git."""
 _LINES = 3_000
 _KINDS = {"+": "added", "-": "gone", "@": "place"}
 
@@ -353,7 +291,7 @@ class ChangedScreen(Struct, frozen=True):
     now: int
     task: Task
     attempt: int
-    changes: AttemptChanges | None
+    changes: DiffShape | None
     wrong: str
     """Why there is nothing to show."""
     lines: list[DiffLine]
@@ -363,18 +301,17 @@ class ChangedScreen(Struct, frozen=True):
 async def look_at_changes(call: RequestContext) -> ChangedScreen:
     """Look at what an attempt has changed."""
     check_beside(call.key, "diff")
-    task = (await row_of(call)).task
+    task = (await call.task_row()).task
     attempt = number_of(call, "attempt")
     now = (await call.views.view_agenda()).now
     title = f"Changes of {task.name}"
     try:
-        async with _AT_ONCE:
-            found = await asyncio.to_thread(changes_of, StateDir(call.house.home), task.id, attempt or None)
+        found, text = await call.artifacts.diff(task.id, attempt or None, stat=False)
     except Refused as refused:
         return ChangedScreen(title, now, task, attempt, None, str(refused), [], 0)
-    text = found.difference.text.decode("utf-8", "replace").split("\n")
-    lines = read_diff(text[:_LINES])
-    return ChangedScreen(title, now, task, found.attempt, found, "", lines, max(len(text) - _LINES, 0))
+    shown = text.decode("utf-8", "replace").split("\n")
+    lines = read_diff(shown[:_LINES])
+    return ChangedScreen(title, now, task, found.attempt, found, "", lines, max(len(shown) - _LINES, 0))
 
 
 def read_diff(text: list[str]) -> list[DiffLine]:

@@ -155,12 +155,12 @@ def _brought_home(receipt: Receipt | None) -> str:
     """Where the work is of an attempt that had a worktree of its own, and what brings it into the branch one is on."""
     if receipt is None or receipt.branch is None:
         return ""
-    where = " ".join(where_it_is(receipt)).rstrip(".")
+    where = " ".join(where_it_is(receipt.branch, receipt.files)).rstrip(".")
     return f". {where}{''.join(f' → {one}' for one in receipt.advice.merge)}"
 
 
 def _work(receipt: Receipt | None) -> str:
-    files = 0 if receipt is None else len(receipt.changed) + receipt.changed_more
+    files = 0 if receipt is None else receipt.files
     if receipt is None or not files:
         return ""
     return f"; its work ({files} file{'' if files == 1 else 's'}) → allswell diff {receipt.id}"

@@ -341,14 +341,14 @@ def _fork(git: Git, commit: str) -> str:
     return git.run("merge-base", head, commit, good=(0, 1)).decode().strip() or head
 
 
-def is_merged(branch: Branch) -> bool | None:
-    """Whether the commit of a branch is part of what its repository has checked out; None if that cannot be told."""
-    top = Path(branch.repository)
+def is_merged(repository: str, commit: str) -> bool | None:
+    """Whether a commit is part of what its repository has checked out; None if that cannot be told."""
+    top = Path(repository)
     head = head_of(top)
     if head is None:
         return None
     try:
         with git_of(top, GIT_LIMIT) as git:
-            return git.is_part_of(branch.commit, head)
+            return git.is_part_of(commit, head)
     except GitFailed:
         return None

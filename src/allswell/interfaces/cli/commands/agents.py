@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.engine.status.explanation import many
-from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Json, Option, Store
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import Column, in_words, paint, plain, sentence, short, table, typed_here, when
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import Millis
-    from allswell.domain.mesh.health import AgentStanding, Ledger
     from allswell.domain.question import Question
     from allswell.engine.status.agents import AgentRow, Crew, Tracking
     from allswell.engine.status.verdict import Concern
     from allswell.store.views import Views
+    from allswell.views.agent import LedgerShape
 
 
 def add_to(app: Commands) -> None:
@@ -53,23 +51,18 @@ def agents(
 
     An agent that let more than three requests expire within a day is degraded: others are asked, if there are any.
     """
-    from allswell.engine.status.agents import look
     from allswell.engine.status.verdict import look as judge
-    from allswell.views.agent import AgentsShape
-    from allswell.views.status import has_died
+    from allswell.views.agent import AgentsShape, load_crew
 
     context = CliContext(store, json=json)
     if ledger is not None:
         from allswell.domain.duration import parse
-        # moved
 
         show_ledger(context, ledger, parse(since, where="--since"))
         return
-    specs = list(context.settings.known_agents.values())
-    threshold = int(context.settings.value("stall_threshold") or 0)
 
     async def work(views: Views) -> tuple[Crew, int, tuple[Concern, ...]]:
-        crew, asked = await look(views, specs, threshold, has_died), len(await views.view_questions())
+        crew, asked = await load_crew(views, context.settings), len(await views.view_questions())
         return crew, asked, () if json else (await judge(views, context.place)).needs
 
     crew, waiting, needs = context.look(work)
@@ -156,39 +149,30 @@ _LEDGER_COLUMNS = (Column("WHEN"), Column("COUNTS"), Column("WHAT", 24), Column(
 
 def show_ledger(context: CliContext, agent: str, length: int) -> None:
     """Show what the last so many milliseconds say of an agent."""
-    from allswell.domain.mesh.health import healthy_at, score
-    from allswell.domain.mesh.routing import family
     from allswell.domain.task.submit import check_name
-    from allswell.engine.status.journal import read_ledger, read_standing
-    from allswell.views.agent import LedgerShape
+    from allswell.views.agent import load_ledger
+    from allswell.views.fields import millis
 
     check_name(agent, "--ledger")
-    if length <= 0:
-        raise Refused("bad_duration", "--since must be more than nothing", where="--since")
-
-    async def work(views: Views) -> tuple[Ledger, AgentStanding, Millis]:
-        now = (await views.view_agenda()).now
-        return await read_ledger(views, agent, now - length), await read_standing(views, family(agent)), now
-
-    found, standing, now = context.look(work)
-    again, points = healthy_at(standing, now), score(standing, now)
-    if not found.lines:
+    shown = context.look(lambda views: load_ledger(views, agent, length, "--since"))
+    now = millis(shown.since_at) + length
+    if not shown.lines:
         words = f"Nothing is said of {plain(agent)} in that time."
     else:
-        heads = [f"{plain(agent)}: {_sum(found)}; {points:+d} where two are equally healthy."]
-        if again is not None:
-            heads.append(
-                paint(f"Degraded: asked only where nobody else can serve; healthy again {when(again, now)}.", "warn")
-            )
-        rows = [[when(line.at, now), line.weight, line.what, line.why] for line in found.lines]
+        heads = [f"{plain(agent)}: {_sum(shown)}; {shown.score:+d} where two are equally healthy."]
+        if shown.healthy_at is not None:
+            again = when(millis(shown.healthy_at), now)
+            heads.append(paint(f"Degraded: asked only where nobody else can serve; healthy again {again}.", "warn"))
+        rows = [[when(millis(line.occurred_at), now), line.weight, line.what, line.why] for line in shown.lines]
         words = "\n".join([*heads, table(_LEDGER_COLUMNS, rows)])
-    if found.cut is not None:
-        bound = f"Only the last {found.cut:,} events of the journal were looked at."
+    if shown.events_looked_at is not None:
+        bound = f"Only the last {shown.events_looked_at:,} events of the journal were looked at."
         words = "\n".join([words.rstrip(), paint(bound, "dim")])
-    context.say(LedgerShape.of(found, now - length, points, again), words)
+    context.say(shown, words)
 
 
-def _sum(ledger: Ledger) -> str:
+def _sum(ledger: LedgerShape) -> str:
     idle = f", idle for {short(ledger.idle_ms)}" if ledger.idle_ms else ""
-    against = many(ledger.total("against"), "expiry", "expiries")
-    return f"{many(ledger.total('for'), 'task')} unblocked, {against} that count{idle}"
+    weights = [line.weight for line in ledger.lines]
+    against = many(weights.count("against"), "expiry", "expiries")
+    return f"{many(weights.count('for'), 'task')} unblocked, {against} that count{idle}"

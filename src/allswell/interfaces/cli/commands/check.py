@@ -105,12 +105,12 @@ def _of_store(settings: Settings) -> list[Finding]:
 
     from allswell.domain.check.fleet import handlers_before_visibility, has_role, roles_asked
     from allswell.engine.mesh import unserved_roles
-    from allswell.interfaces.cli.commands.worker import queues as queues_of
+    from allswell.views.worker import queues_at
 
     context = CliContext(None, json=True)
     try:
         asked = context.look(partial(unserved_roles, has_role=partial(has_role, settings.fleet)), within=_MOMENT)
-        queues = queues_of(context)
+        queues = queues_at(context.url)
     except (AllswellError, TimeoutError):
         return []
     slow = [found for one in queues for found in handlers_before_visibility(one.queue, one.too_slow, one.too_late)]

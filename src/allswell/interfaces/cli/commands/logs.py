@@ -149,8 +149,11 @@ def logs(
     """
     if raw and json:
         raise Refused("usage", "--raw is what was printed, and --json what it means: choose one", where="--raw")
+    from allswell.views.artifacts import ServerArtifacts
+
     context = CliContext(store, json=json)
-    if raw and context.is_elsewhere:
+    served = isinstance(context.artifacts, ServerArtifacts)
+    if raw and served:
         text = "--raw is what was printed, byte for byte: it is shown where the store is"
         raise Refused("not_remote", text, where="--raw")
     if what.startswith("rc_"):
@@ -159,7 +162,7 @@ def logs(
         last = what.rpartition(".")[2]
         attempt = attempt or (int(last) if last.isdecimal() else None)
         what = task_of_receipt(what)
-    telling = (_FarTelling if context.is_elsewhere else _Telling)(context, what, limit, raw=raw)
+    telling = (_FarTelling if served else _Telling)(context, what, limit, raw=raw)
     try:
         if follow:
             telling.follow(attempt)
@@ -368,7 +371,7 @@ class _FarTelling(_Telling):
         given = [f"limit={self._limit or _LINES_MOST}"]
         given += [] if attempt is None else [f"attempt={attempt}"]
         given += [f"after={after}"] if after else []
-        return self._context.ask(f"/tasks/{self._task}/log?{'&'.join(given)}", LogsShape)
+        return self._context.beside(self._context.ask(f"/tasks/{self._task}/log?{'&'.join(given)}", LogsShape))
 
     def _tell_page(self, page: LogsShape) -> None:
         from allswell.domain.agents.output import LogEntry

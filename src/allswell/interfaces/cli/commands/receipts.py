@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.domain.ids import is_file_name
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, remark, write
 from allswell.interfaces.cli.options import Argument, Json, Option, Store
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, Commands
-from allswell.interfaces.cli.rendering import Column, block, paint, pairs, plain, sentence, table, typed_here, when
+from allswell.interfaces.cli.rendering import (
+    Column,
+    block,
+    cut,
+    paint,
+    pairs,
+    plain,
+    sentence,
+    table,
+    typed_here,
+    typed_in,
+    when,
+)
 
 if TYPE_CHECKING:
     from allswell.domain.ids import TaskId
-    from allswell.domain.receipts.receipt import Receipt
     from allswell.domain.receipts.snapshot import Snapshot
-    from allswell.runtime.receipts import Receipts
     from allswell.runtime.workspace.recover import Recovery
     from allswell.store.views import Views
     from allswell.views.attempt import VerificationShape
     from allswell.views.detail import ShownReceiptShape
-    from allswell.views.receipt import ReceiptShape
+    from allswell.views.receipt import ReceiptShape, SnapshotShape, WorkShape
 
 
 _PAGE = 50
 _FILES = 20
 _CHECKED = 40
 """Lines of what a verification printed that are shown."""
+_LONGEST = 200
 _SAID = 10
 """Lines of a command's output that are shown with its receipt."""
 
@@ -63,7 +73,7 @@ def receipts(
     from allswell.views.receipt import ReceiptsShape
 
     context = CliContext(store, json=json)
-    found = _listed_there(context, task, limit) if context.is_elsewhere else _listed_here(context, task, limit)
+    found = typed_in(context.beside(context.artifacts.receipts(task, limit=limit)).receipts[::-1])
     now = time_ns() // 1_000_000
     rows = [
         [
@@ -90,58 +100,16 @@ def receipts(
     )
 
 
-def _listed_here(context: CliContext, task: str | None, limit: int) -> list[ReceiptShape]:
-    from allswell.views.receipt import ReceiptShape
-
-    found = [one for one in _kept(context).all() if task in (None, one.receipt.task, one.receipt.name)][-limit:]
-    return [ReceiptShape.of(one.receipt, one.path, typed_here) for one in found]
-
-
-def _listed_there(context: CliContext, task: str | None, limit: int) -> list[ReceiptShape]:
-    from urllib.parse import quote
-
-    from allswell.views.receipt import ReceiptPageShape
-
-    which = "" if task is None else f"&task={quote(task, safe='')}"
-    return context.ask(f"/receipts?limit={min(limit, 1_000)}{which}", ReceiptPageShape).receipts[::-1]
-
-
-def _kept(context: CliContext) -> Receipts:
-    from allswell.runtime.receipts import Receipts
-
-    return Receipts(context.home / "receipts")
-
-
-def left_by(context: CliContext, task: str, attempts: Iterable[int]) -> list[str]:
-    """The ids of the receipts that these attempts at a task have left here."""
-    folder = context.home / "receipts"
-    ids = [f"rc_{task.removeprefix('t_')}.{attempt}" for attempt in attempts]
-    return [id_ for id_ in ids if is_file_name(id_) and (folder / f"{id_}.json").is_file()]
-
-
-def shown(context: CliContext, what: str) -> tuple[ShownReceiptShape, str] | None:
+def shown_receipt(context: CliContext, what: str) -> tuple[ShownReceiptShape, str] | None:
     """A receipt for `allswell show`: by its id or its file; None if this names none."""
-    if not what.startswith("rc_") and not what.endswith(".json"):
-        return None
     from allswell.views.detail import ShownReceiptShape
-    from allswell.views.receipt import ReceiptShape
 
-    if context.is_elsewhere and what.startswith("rc_"):
-        from urllib.parse import quote
-
-        there = context.ask(f"/receipts/{quote(what, safe='')}", ShownReceiptShape)
-        return there, _told(there.receipt)
-    found = _kept(context).find(what)
+    found = context.beside(context.artifacts.receipt(what))
     if found is None:
-        if what.startswith("rc_"):
-            raise Refused(
-                "unknown_receipt", f"there is no receipt {what!r}; `allswell receipts` lists them", where="ID"
-            )
         return None
-    from allswell.interfaces.cli.run_display import last_lines
-
-    shape = ReceiptShape.of(found.receipt, found.path, typed_here)
-    return ShownReceiptShape(shape), _told(shape, last_lines(found.receipt, _SAID))
+    lines = [] if context.json else context.beside(context.artifacts.last_lines(found, _SAID))
+    found = typed_in(found)
+    return ShownReceiptShape(found), _told(found, [cut(plain(line), _LONGEST) for line in lines])
 
 
 def _status(receipt: ReceiptShape) -> str:
@@ -228,30 +196,35 @@ def recover(
     Nothing that is there is overwritten: a saved file replaces only what nobody has touched since; anything else stays,
     and the saved one is put beside it as NAME.recovered. With neither --into nor --apply, it only says what there is.
     """
-    from allswell.domain.receipts.snapshot import Snapshot
     from allswell.interfaces.cli.commands import show
-    from allswell.views.receipt import RecoverShape, RecoveryShape, SnapshotShape
+    from allswell.views.receipt import RecoverShape, RecoveryShape
 
     context = CliContext(store, json=json)
     if into is not None and apply:
         raise Refused("usage", "either --into DIR or --apply, not both", where="--apply")
-    snapshot = _snapshot(context, what, attempt)
-    if not isinstance(snapshot, Snapshot):
-        if into is None and not apply:
-            context.say(RecoverShape(show.work_view(snapshot), None, None), show.work_text(snapshot))
-            return
+    receipt = _with_work(context, what, attempt)
+    work, kept = context.beside(_work_of(context, receipt)), receipt.snapshot
+    if into is None and not apply:
+        said = show.work_text(work) if work is not None else "" if kept is None else _offered(kept, what)
+        context.say(RecoverShape(work, None if work is not None else kept, None), said)
+        return
+    if work is not None or kept is None:
         text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it was left"
         hint = f"`{shlex.join(['allswell', 'recover', what])}` tells where"
         raise Refused("no_snapshot", text, where="TASK", hint=hint)
-    if into is None and not apply:
-        context.say(RecoverShape(None, SnapshotShape.of(snapshot), None), _offered(snapshot, what))
-        return
+    from allswell.runtime.receipts import Receipts
     from allswell.runtime.workspace.recover import recover as give_back
+    from allswell.views.fields import copied
 
+    stored = Receipts(context.home / "receipts").find(receipt.path if what.endswith(".json") else receipt.receipt_id)
+    if stored is None or stored.receipt.snapshot is None:
+        text = f"the work of {what!r} is kept on the machine of the server: give it back there"
+        raise Refused("not_remote", text, where="TASK")
+    snapshot = stored.receipt.snapshot
     if apply:
         _check_place(context, snapshot)
     done = give_back(snapshot, into=into, apply=apply)
-    context.say(RecoverShape(None, SnapshotShape.of(snapshot), RecoveryShape.of(done)), _given_back(done))
+    context.say(RecoverShape(None, kept, copied(done, RecoveryShape)), _given_back(done))
 
 
 def _check_place(context: CliContext, snapshot: Snapshot) -> None:
@@ -274,42 +247,46 @@ def _check_place(context: CliContext, snapshot: Snapshot) -> None:
         raise Refused("other_folder", f"{text}; go there to apply it, or use --into DIR", where="--apply")
 
 
-def _snapshot(context: CliContext, what: str, attempt: int | None) -> Snapshot | Receipt:
-    """The last snapshot of a task, or that of one of its attempts; its receipt, if that tells of a branch instead."""
-    kept = _kept(context)
-    one = kept.find(what) if what.startswith("rc_") or what.endswith(".json") else None
-    every = kept.all()
-    found = [one] if one is not None else [seen for seen in every if what in (seen.receipt.task, seen.receipt.name)]
+async def _work_of(context: CliContext, receipt: ReceiptShape) -> WorkShape | None:
+    """Where the work is, if the receipt tells of a branch; whether that is merged is known of the last attempt."""
+    if receipt.branch is None:
+        return None
+    from allswell.views.receipt import WorkShape
+
+    work = await context.artifacts.work(receipt.task_id)
+    return work if work and work.receipt_id == receipt.receipt_id else WorkShape.of(receipt, receipt.branch, None)
+
+
+def _with_work(context: CliContext, what: str, attempt: int | None) -> ReceiptShape:
+    """The last receipt of a task, or of one of its attempts, that tells of a branch; else the one with a snapshot."""
+    named = what.startswith("rc_") or what.endswith(".json")
+    one = context.beside(context.artifacts.receipt(what)) if named else None
+    found = [one] if one is not None else context.beside(context.artifacts.receipts(what)).receipts[::-1]
     if not found:
         from allswell.engine.lookup import did_you_mean
 
-        known = [name for seen in every for name in (seen.receipt.task, seen.receipt.name)]
-        hint = did_you_mean(what, known) or "; `allswell receipts` lists what there is"
+        every = context.beside(context.artifacts.receipts()).receipts
+        hint = did_you_mean(what, [name for seen in every for name in (seen.task_id, seen.name)])
+        hint = hint or "; `allswell receipts` lists what there is"
         raise Refused("no_snapshot", f"no attempt at {what!r} has left a receipt here{hint}", where="TASK")
-    tasks = {seen.receipt.task for seen in found}
+    tasks = {seen.task_id for seen in found}
     if len(tasks) > 1:
         text = f"several tasks are called {what!r}: {', '.join(sorted(tasks))}; name one by its id"
         raise Refused("ambiguous", text, where="TASK")
-    snapshots = [
-        seen.receipt.snapshot
-        for seen in found
-        if seen.receipt.snapshot is not None and attempt in (None, seen.receipt.attempt)
-    ]
-    done = [
-        seen.receipt for seen in found if seen.receipt.branch is not None and attempt in (None, seen.receipt.attempt)
-    ]
-    if done:
+    meant = [seen for seen in found if attempt in (None, seen.attempt)]
+    if done := [seen for seen in meant if seen.branch is not None]:
         return done[-1]
-    if not snapshots:
+    kept = [(seen.snapshot.attempt, seen.snapshot.taken_at, seen) for seen in meant if seen.snapshot is not None]
+    if not kept:
         if attempt is None:
             text = f"no work has been kept of any attempt at {what!r}"
         else:
             text = f"attempt {attempt} at {what!r} has kept no work"
         raise Refused("no_snapshot", text, where="TASK")
-    return max(snapshots, key=lambda snapshot: (snapshot.attempt, snapshot.taken_at))
+    return max(kept, key=lambda one: one[:2])[2]
 
 
-def _offered(snapshot: Snapshot, what: str) -> str:
+def _offered(snapshot: SnapshotShape, what: str) -> str:
     from shlex import quote
 
     head = f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}."
@@ -389,18 +366,7 @@ def diff(
         task, attempt = task_of_receipt(what), attempt or _number(what)
     else:
         task = context.look(lambda views: _task(views, what))
-    from allswell.views.receipt import DiffShape
-
-    text = None
-    if context.is_elsewhere:
-        which = "" if attempt is None else f"&attempt={attempt}"
-        found = context.ask(f"/tasks/{task}/diff?stat={'true' if stat else 'false'}{which}", DiffShape)
-    else:
-        from allswell.runtime.receipts import StateDir
-        from allswell.runtime.workspace.diff import changes_of
-
-        changes = changes_of(StateDir(context.home), task, attempt, stat=stat)
-        text, found = changes.difference.text, DiffShape.of(task, changes)
+    found, text = context.beside(context.artifacts.diff(task, attempt, stat=stat))
     if json:
         context.say(found)
         return
@@ -415,7 +381,7 @@ def diff(
             f"; --attempt {found.attempt - 1} shows the one before" if attempt is None and found.attempt > 1 else ""
         )
         remark(f"allswell: attempt {found.attempt} has changed nothing from {found.since} to {found.until}{earlier}")
-    _print(found.diff.encode() if text is None else text)
+    _print(text)
 
 
 async def _task(views: Views, what: str) -> TaskId:

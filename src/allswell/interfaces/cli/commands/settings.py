@@ -99,7 +99,7 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     settings = look(flags=_flags(store))
     settings.check_trusted()
     if settings.store.startswith("http"):
-        found = context.ask("/doctor", CheckupShape)
+        found = asyncio.run(context.ask("/doctor", CheckupShape))
     else:
         from allswell.views.checkup import examined
 

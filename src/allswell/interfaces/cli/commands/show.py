@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.domain.ids import is_file_name
+from allswell.engine.status.explanation import typed
 from allswell.interfaces.cli.arguments import socket_of, tell
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Argument, Json, Store
@@ -23,31 +22,24 @@ from allswell.interfaces.cli.rendering import (
     typed_here,
     when,
 )
+from allswell.views.fields import millis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allswell.domain.ids import QuestionId
-    from allswell.domain.receipts.receipt import Receipt
-    from allswell.domain.receipts.step import StepReceipt
     from allswell.domain.run.run import Run
-    from allswell.flows.run.folder import RunBase, RunRecord
-    from allswell.views.receipt import WorkShape
-
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from allswell.domain.agents.cost import Spent
-    from allswell.domain.ids import QuestionId, RunId, TaskId
-    from allswell.domain.task.model import Attempt, TaskRow
     from allswell.store.views import Views
+    from allswell.views.attempt import AttemptShape, ProofShape
     from allswell.views.detail import ShownQuestionShape, ShownRunShape, ShownTaskShape
+    from allswell.views.flow import FlowShape
     from allswell.views.message import RequestedShape
+    from allswell.views.question import QuestionShape
+    from allswell.views.receipt import WorkShape
+    from allswell.views.run import SpentShape
+    from allswell.views.task import TaskShape
 
     Shown = tuple[ShownTaskShape | ShownRunShape | ShownQuestionShape, str]
-
-_LISTED = 1_000
 
 
 def add_to(app: Commands) -> None:
@@ -84,26 +76,29 @@ def show(
         context.say(*asked)
         return
     if what.startswith("rc_") or what.endswith(".json"):
-        from allswell.interfaces.cli.commands.receipts import shown
+        from allswell.interfaces.cli.commands.receipts import shown_receipt
 
-        receipt = shown(context, what)
+        receipt = shown_receipt(context, what)
         if receipt is not None:
             context.say(*receipt)
             return
+    context.say(*context.look(lambda views: _find_and_show(views, what, context)))
 
-    async def work(views: Views) -> Shown:
-        from allswell.domain.ids import QuestionId, RunId, TaskId
-        from allswell.engine.lookup import find
 
-        id_ = await find(views, what)
-        now = (await views.view_agenda()).now
-        if id_.startswith("q_"):
-            return await _question(views, QuestionId(id_), now)
-        if id_.startswith("r_"):
-            return await _run(views, RunId(id_), now, context)
-        return await _task(views, TaskId(id_), now, context)
+async def _find_and_show(views: Views, what: str, context: CliContext) -> Shown:
+    from allswell.engine.lookup import find
+    from allswell.views.detail import load_question, load_run, load_task
 
-    context.say(*context.look(work))
+    id_ = await find(views, what)
+    now = (await views.view_agenda()).now
+    if id_.startswith("q_"):
+        question = await load_question(views, id_)
+        return question, question_text(question.question, await subject(views, question.question), now)
+    if id_.startswith("r_"):
+        run = await load_run(views, context.artifacts, id_)
+        return run, await _run_text(views, run, now)
+    task = await load_task(views, context.artifacts, id_)
+    return task, _task_text(task, now)
 
 
 def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None:
@@ -128,39 +123,18 @@ def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None
     return RequestedShape.of(request, state, result), pairs(shown)
 
 
-async def _task(views: Views, id_: TaskId, now: int, context: CliContext) -> Shown:
-    from msgspec import Raw
-
-    from allswell.domain.agents.cost import shown, together, usd
-    from allswell.domain.ids import question_id
-    from allswell.domain.lease.cost import limit_of
-    from allswell.domain.task.model import State
-
-    # moved
-    # moved
+def _task_text(shown: ShownTaskShape, now: int) -> str:
     from allswell.engine.status.task import outcome
-    from allswell.interfaces.cli.commands.receipts import left_by
-    from allswell.views.attempt import AttemptShape, ProofShape
-    from allswell.views.detail import ShownTaskShape
-    from allswell.views.question import QuestionShape
-    from allswell.views.run import SpentShape
-    from allswell.views.task import TaskShape
 
-    row = await views.view_task(id_)
-    assert row is not None  # noqa: S101 - it was just found, and tasks are never deleted
-    payload, result = await views.view_payload(id_)
-    attempts = await views.view_attempts(id_)
-    told = {row.token: row for row in await views.view_expenses(id_)}
-    spent = together(told.values())
-    asked = [await views.view_question(question_id(id_, number)) for number in range(1, row.task.record.questions + 1)]
-    worktree = worktree_left(context, id_)
-    parts = [_facts(row, now, spent, attempts[-1].warning if attempts else "", worktree)]
-    if payload and payload != "null":
+    task = shown.task
+    parts = [_facts(shown, now)]
+    payload, result = bytes(shown.payload).decode(), bytes(shown.result).decode()
+    if payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
-    if result is not None:
-        claimed = "result" if row.task.state == State.DONE else "result (said, not verified)"
+    if result != "null" or task.state == "done":
+        claimed = "result" if task.state == "done" else "result (said, not verified)"
         parts.append(f"{paint(claimed, 'dim')}\n{block(result, '  ')}")
-    if attempts:
+    if shown.attempts:
         columns = (
             Column("TOKEN"),
             Column("AGENT", 6),
@@ -172,164 +146,128 @@ async def _task(views: Views, id_: TaskId, now: int, context: CliContext) -> Sho
         rows = [
             [
                 str(ended.token),
-                ended.agent,
-                when(ended.granted_at, now),
-                short(ended.ended_at - ended.granted_at),
-                shown(told[ended.token].cost) if ended.token in told else "unknown" if told else "",
+                ended.agent_id,
+                when(millis(ended.granted_at), now),
+                short(millis(ended.ended_at) - millis(ended.granted_at)),
+                dollars(ended.cost_usd) if shown.spent.attempts else "",
                 outcome(ended.outcome, ended.detail) + _came_late(ended),
             ]
-            for ended in attempts
+            for ended in shown.attempts
         ]
         parts.append(table(columns, rows))
-    left = left_by(context, id_, [ended.token for ended in attempts])
-    work = brought_home(context, id_)
-    if work is not None:
-        parts.append(work_text(work))
-    if left:
-        nexts = (f"  {typed_here(f'allswell show {one}')}" for one in left)
+    if shown.work is not None:
+        parts.append(work_text(shown.work))
+    if shown.receipt_ids:
+        nexts = (f"  {typed_here(f'allswell show {one}')}" for one in shown.receipt_ids)
         parts.append("\n".join([paint("receipts", "dim"), *nexts]))
-    from allswell.interfaces.cli.commands.tasks import told_question
-
-    parts += [told_question(question, row.task.name, now) for question in asked if question is not None]
-    shape = ShownTaskShape(
-        task=TaskShape.of(row),
-        payload=Raw((payload or "null").encode()),
-        result=Raw((result or "null").encode()),
-        attempts=[AttemptShape.of(attempt, told.get(attempt.token)) for attempt in attempts],
-        questions=[QuestionShape.of(question) for question in asked if question is not None],
-        notes=row.task.record.notes,
-        receipt_ids=left,
-        work=work_view(work),
-        worktree=None if worktree is None else plain(str(worktree)),
-        spent=SpentShape.of(spent),
-        max_cost_usd=usd(limit_of(row.task)),
-        verification=ProofShape.of(row),
-    )
-    return shape, "\n\n".join(parts)
+    parts += [question_text(question, task.name, now) for question in shown.questions]
+    return "\n\n".join(parts)
 
 
-def cost_of(spent: Spent, limit: int | None = None) -> str:
+def dollars(amount: float | None) -> str:
+    """An amount of money in words; None is unknown."""
+    from allswell.domain.agents.cost import USD, shown
+
+    return shown(None if amount is None else round(amount * USD))
+
+
+def cost_of(spent: SpentShape, limit: float | None = None) -> str:
     """What attempts have cost, in words; empty where nobody said anything and nothing limits it."""
-    from allswell.domain.agents.cost import shown
-
     if not spent.attempts and limit is None:
         return ""
-    most = "" if limit is None else f" of at most {shown(limit)}"
-    tokens = "" if spent.tokens is None else f", {spent.tokens:,} tokens"
-    return f"{shown(spent.cost)}{most}{tokens}"
+    most = "" if limit is None else f" of at most {dollars(limit)}"
+    known = [count for count in (spent.tokens_in, spent.tokens_out) if count is not None]
+    return f"{dollars(spent.cost_usd)}{most}{f', {sum(known):,} tokens' if known else ''}"
 
 
-def _facts(row: TaskRow, now: int, spent: Spent, warning: str, worktree: Path | None) -> str:
+def _facts(shown: ShownTaskShape, now: int) -> str:
     from allswell.domain.duration import show as length
-    from allswell.domain.lease.cost import limit_of as max_cost
-    from allswell.domain.task.answer import is_dismissed
-    from allswell.engine.status.task import verified_by
     from allswell.interfaces.cli.commands.tasks import about
-    from allswell.views.task import stands
 
-    task, lease, spec = row.task, row.lease, row.task.spec
-    state = stands(row)
-    extra = about(row, state, now)
-    held = "" if lease is None else f"{plain(lease.agent)}, token {lease.token}, for {short(now - lease.granted_at)}"
+    task = shown.task
+    extra = about(task, now)
+    since = "" if task.granted_at is None else f", for {short(now - millis(task.granted_at))}"
+    held = "" if task.agent_id is None else f"{plain(task.agent_id)}, token {task.token}{since}"
+    warning = shown.attempts[-1].warning if shown.attempts else ""
+    limit = "no limit" if task.timeout_ms is None else f"{length(task.timeout_ms)} for each attempt"
     return pairs(
         [
-            ("task", f"{paint(plain(task.name), 'bold')}  {task.id}"),
-            ("state", paint(state, state) + (f"  {plain(extra)}" if extra else "")),
+            ("task", f"{paint(plain(task.name), 'bold')}  {task.task_id}"),
+            ("state", paint(task.state, task.state) + (f"  {plain(extra)}" if extra else "")),
             ("warning", paint(plain(warning), "warning") if warning else ""),
             ("held by", held),
             ("role", plain(task.role)),
             ("priority", str(task.priority) if task.priority else ""),
-            ("run", task.run or ""),
-            ("services", plain(", ".join(spec.services))),
-            ("needs", ", ".join(spec.needs)),
-            (
-                "limit",
-                "no limit"
-                if task.timeout is None
-                else f"{length(task.timeout)} for each attempt" + (" (raised)" if task.record.timeout_override else ""),
-            ),
-            ("cost", cost_of(spent, max_cost(task))),
-            ("verified by", plain(verified_by(row))),
-            ("worktree", plain(str(worktree or ""))),
-            ("retry of", spec.retry_of or ""),
-            ("retried as", task.record.retried_as or ""),
-            ("dismissed", f"by {plain(seen.by)}" if (seen := task.record.dismissed) and is_dismissed(task) else ""),
-            ("submitted", when(task.created_at, now)),
-            ("ended", "" if task.ended_at is None else when(task.ended_at, now)),
-            ("notes", "\n".join(map(harmless, task.record.notes))),
+            ("run", task.run_id or ""),
+            ("services", plain(", ".join(task.services))),
+            ("needs", ", ".join(task.needs)),
+            ("limit", limit + (" (raised)" if task.timeout_raised else "")),
+            ("cost", cost_of(shown.spent, shown.max_cost_usd)),
+            ("verified by", "" if shown.verification is None else plain(_proof(shown.verification, task))),
+            ("worktree", plain(shown.worktree or "")),
+            ("retry of", task.retry_of_id or ""),
+            ("retried as", task.retried_as_id or ""),
+            ("dismissed", f"by {plain(task.dismissed_by)}" if task.dismissed_by else ""),
+            ("submitted", when(millis(task.created_at), now)),
+            ("ended", "" if task.ended_at is None else when(millis(task.ended_at), now)),
+            ("notes", "\n".join(map(harmless, shown.notes))),
         ]
     )
 
 
-def _came_late(ended: Attempt) -> str:
+def _proof(proof: ProofShape, task: TaskShape) -> str:
+    """What verifies a task, and how that stands, on a line."""
+    from allswell.domain.lease.verification import ACCEPTED
+
+    parts = [proof.command]
+    if task.ended_at is not None:
+        ended = "accepted as it is" if task.reason == ACCEPTED else "passed"
+        return f"{proof.command}; {ended}" if task.state == "done" else proof.command
+    if proof.said_done:
+        parts.append("said to be done")
+    if proof.failures:
+        parts.append(f"failed ({proof.failures[-1].why}), {proof.failed} of {proof.most}")
+    return "; ".join(parts)
+
+
+def _came_late(ended: AttemptShape) -> str:
     """What its holder still said after the attempt had ended, in short."""
-    from allswell.domain.lease.late import afterwards
     from allswell.engine.status.explanation import many
 
-    after = afterwards(ended)
-    said = [word.verb for word in after.words] + ([f"{after.more} more"] if after.more else [])
-    if after.checkins:
-        said.append(many(after.checkins, "check-in") + (f": {plain(after.note)}" if after.note else ""))
+    said = [word.verb for word in ended.late_words]
+    said += [f"{ended.late_words_more} more"] if ended.late_words_more else []
+    if ended.late_checkin is not None:
+        note = ended.late_checkin.note
+        said.append(many(ended.late_checkins, "check-in") + (f": {plain(note)}" if note else ""))
     if not said and ended.late is not None:
         said = ["a result"]
     return f" (came late, and was kept: {', '.join(said)})" if said else ""
 
 
-async def _question(views: Views, id_: QuestionId, now: int) -> Shown:
-    from allswell.interfaces.cli.commands.tasks import subject, told_question
-    from allswell.views.detail import ShownQuestionShape
-    from allswell.views.question import QuestionShape
-
-    question = await views.view_question(id_)
-    assert question is not None  # noqa: S101 - it was just found, and questions are never deleted
-    shape = ShownQuestionShape(QuestionShape.of(question))
-    return shape, told_question(question, await subject(views, question), now)
-
-
-async def _run(views: Views, id_: RunId, now: int, context: CliContext) -> Shown:
-    from collections import Counter
-
-    from allswell.domain.agents.cost import NOTHING_SPENT
-    from allswell.domain.run.run import last_of
-    from allswell.domain.task.model import TaskFilter
-
-    # moved
+async def _run_text(views: Views, shown: ShownRunShape, now: int) -> str:
+    from allswell.domain.ids import RunId
+    from allswell.domain.task.model import count_in_order
     from allswell.engine.status.why import waited_for
     from allswell.interfaces.cli import flow_display
-    from allswell.views.detail import ShownRunShape
-    from allswell.views.flow import FlowShape
-    from allswell.views.run import RunShape
-    from allswell.views.task import stands
+    from allswell.views.detail import chain_of
 
-    runs = {run.id: run for run in await views.view_runs()}
-    run = runs[id_]
-    *earlier, last = last_of(run, runs)
-    rows = {
-        row.task.name if earlier else row.task.id: row
-        for one in (*earlier, last)
-        for row in await views.view_tasks(TaskFilter(run=one.id, limit=_LISTED))
-    }
-    counts = Counter(map(stands, rows.values()))
-    spent = (await views.view_spent("run", (id_,))).get(id_, NOTHING_SPENT)
-    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    more = f" (of the first {_LISTED:,})" if len(rows) == _LISTED else ""
+    run = shown.run
+    *earlier, last = await chain_of(views, RunId(run.run_id))
+    states = ", ".join(f"{count} {state}" for state, count in count_in_order(shown.tasks))
     words = pairs(
         [
-            ("run", f"{paint(plain(run.name), 'bold')}  {run.id}"),
-            ("opened", when(run.created_at, now)),
+            ("run", f"{paint(plain(run.name), 'bold')}  {run.run_id}"),
+            ("opened", when(millis(run.created_at), now)),
             ("went on", "" if not earlier else f"{when(last.created_at, now)}, in {last.id}"),
             ("limit", limit_of(last, waited_for(last, await views.view_questions()), now)),
-            ("ended", "" if last.ended_at is None else f"{when(last.ended_at, now)}: {plain(last.reason)}"),
-            ("tasks", states + more if states else "none"),
-            ("cost", cost_of(spent)),
+            ("ended", "" if run.ended_at is None else f"{when(millis(run.ended_at), now)}: {plain(run.reason or '')}"),
+            ("tasks", states or "none"),
+            ("cost", cost_of(run.spent)),
         ]
     )
-    base = flow_of(context.home, id_)
-    if base is None:
-        build, told = await flow_display.build_of(views, run)
-        return ShownRunShape(RunShape.of(run, last, spent=spent), dict(counts), None, build), words + told
-    shape = ShownRunShape(RunShape.of(run, last, base.record.run, spent), dict(counts), FlowShape.of(base), None)
-    return shape, f"{words}\n{flow_text(base)}"
+    if shown.flow is not None:
+        return f"{words}\n{flow_text(shown.flow)}"
+    return words if shown.build is None else f"{words}\n{flow_display.build_text(shown.build)}"
 
 
 # Where the work of a task is that had a worktree of its own and has ended well: for `show`, `why` and `recover`.
@@ -338,56 +276,27 @@ _FILES = 20
 _MERGED = {True: "merged", False: "not merged", None: "whether it is merged cannot be told"}
 
 
-def brought_home(context: CliContext, task: str) -> Receipt | None:
-    """The last receipt of a task that tells of a branch."""
-    from allswell.runtime.receipts import Receipts
-
-    kept = Receipts(context.home / "receipts")
-    if not is_file_name(task):
-        return None
-    pattern = f"rc_{task.removeprefix('t_')}.*.json"
-    ids = sorted((path.stem for path in kept.folder.glob(pattern)), key=lambda id_: int(id_.rpartition(".")[2] or 0))
-    found = [one.receipt for id_ in ids if (one := kept.find(id_)) is not None and one.receipt.branch is not None]
-    return found[-1] if found else None
-
-
-def worktree_left(context: CliContext, task: str) -> Path | None:
-    """The worktree of a task that is still there: what its attempts left may not be committed."""
-    if context.is_elsewhere or not is_file_name(task):
-        return None
-    path = (context.home / "worktrees" / task).absolute()
-    return path if (path / ".git").exists() else None
-
-
-def work_view(receipt: Receipt | None) -> WorkShape | None:
-    """It as data; None if there is nothing to tell."""
-    if receipt is None or receipt.branch is None:
-        return None
-    from allswell.views.receipt import WorkShape
-
-    return WorkShape.of(receipt, receipt.branch, merged=_merged(receipt))
-
-
-def work_text(receipt: Receipt) -> str:
+def work_text(work: WorkShape) -> str:
     """It for people: where it is, what changed, what to type."""
-    from allswell.domain.receipts.receipt import where_it_is
+    from allswell.domain.receipts.receipt import Branch, where_it_is
 
-    merged = _merged(receipt)
-    head = " ".join(where_it_is(receipt))
-    if receipt.advice.merge:
-        head = f"{head} It is {_MERGED[merged]}." if merged is not None else f"{head} {_MERGED[None].capitalize()}."
-    lines = [f"  {one.how} {plain(one.path)}" for one in receipt.changed[:_FILES]]
-    more = len(receipt.changed) + receipt.changed_more - _FILES
+    branch = Branch(
+        repository=work.repository,
+        name=work.branch or "",
+        base=work.base,
+        commit=work.commit,
+        worktree=work.worktree,
+        uncommitted=work.uncommitted,
+    )
+    head = " ".join(where_it_is(branch, work.files))
+    if work.merge:
+        known = work.merged is not None
+        head = f"{head} It is {_MERGED[work.merged]}." if known else f"{head} {_MERGED[None].capitalize()}."
+    lines = [f"  {one.how} {plain(one.path)}" for one in work.changed[:_FILES]]
+    more = work.files - _FILES
     lines += [f"  and {more} more"] if more > 0 else []
-    typed = [*receipt.advice.look[1:], *(() if merged else receipt.advice.merge)]
-    return "\n".join([paint("work", "dim"), sentence(plain(head)), *lines, *(f"  {plain(one)}" for one in typed)])
-
-
-def _merged(receipt: Receipt) -> bool | None:
-    from allswell.runtime.workspace.worktree import is_merged
-
-    branch = receipt.branch
-    return None if branch is None or branch.commit == branch.base else is_merged(branch)
+    commands = [*work.look[1:], *(() if work.merged else work.merge)]
+    return "\n".join([paint("work", "dim"), sentence(plain(head)), *lines, *(f"  {plain(one)}" for one in commands)])
 
 
 # How the limit of a run is told: when its time is up, or what its clock stands for.
@@ -413,47 +322,34 @@ def limit_of(run: Run, asked: Sequence[QuestionId], now: int) -> str:
 _LISTED_STEPS = 200
 
 
-def flow_of(home: Path, run: str) -> RunBase | None:
-    """The folder of a run, where it is a flow's."""
-    from allswell.errors import Refused
-    from allswell.flows.run.folder import find_base
-
-    try:
-        return find_base(home, run)
-    except Refused:
-        return None
-
-
-def flows_in(home: Path) -> dict[str, RunRecord]:
-    """Which runs of the store are a flow's, and whose folder is theirs."""
-    from allswell.flows.run.folder import all_records
-
-    return {run: record for record in all_records(home) for run in record.runs}
-
-
-def flow_text(base: RunBase) -> str:
+def flow_text(flow: FlowShape) -> str:
     """A flow's run in words: where it is, and what each step has come to."""
-    record = base.record
+    from collections import Counter
+
+    from allswell.domain.duration import show
+
+    counted = Counter((line.scope.value, line.final_action.value) for line in flow.timeouts)
     facts = pairs(
         [
-            ("flow", plain(record.flow)),
-            ("file", plain(record.file)),
-            ("folder", plain(record.folder)),
-            ("inputs", plain(", ".join(f"{name}={value}" for name, value in record.inputs.items()))),
-            ("files", base.shown(base.flow)),
-            ("resumed", "" if len(record.runs) == 1 else f"{len(record.runs) - 1} times in a run of its own"),
-            ("timeouts", _timeouts(base)),
+            ("flow", plain(flow.flow)),
+            ("file", plain(flow.file or "")),
+            ("folder", plain(flow.folder)),
+            ("inputs", plain(", ".join(f"{name}={value}" for name, value in flow.inputs.items()))),
+            ("files", plain(f"{flow.base}/{flow.flow}".removeprefix(f"{flow.folder}/"))),
+            ("resumed", "" if len(flow.run_ids) == 1 else f"{len(flow.run_ids) - 1} times in a run of its own"),
+            ("timeouts", ", ".join(f"{count} of a {scope} ({action})" for (scope, action), count in counted.items())),
         ]
     )
-    receipts = base.all_receipts()
-    if not receipts:
+    if not flow.receipts:
         return facts
-    last: dict[str, StepReceipt] = {}
-    spent: dict[str, int] = {}
-    for one in receipts:
-        last[one.step_id] = one
-        spent[one.step_id] = spent.get(one.step_id, 0) + one.duration_ms
-    rows = [_row(one, spent[name]) for name, one in list(last.items())[:_LISTED_STEPS]]
+    last = {one.step_id: one for one in flow.receipts}
+    spent = Counter[str]()
+    for one in flow.receipts:
+        spent[one.step_id] += one.duration_ms
+    rows = [
+        [name, one.status, str(one.attempt), show(spent[name]), one.error or ""]
+        for name, one in list(last.items())[:_LISTED_STEPS]
+    ]
     columns = (
         Column("STEP", 12),
         Column("LAST"),
@@ -465,14 +361,46 @@ def flow_text(base: RunBase) -> str:
     return f"{facts}\n\n{table(columns, rows)}{more}"
 
 
-def _row(one: StepReceipt, spent: int) -> list[str]:
-    from allswell.domain.duration import show
-
-    return [one.step_id, one.status, str(one.attempt), show(spent), one.error or ""]
+# A question in words.
 
 
-def _timeouts(base: RunBase) -> str:
-    from collections import Counter
+async def subject(views: Views, question: QuestionShape) -> str:
+    """The name of what a question is about."""
+    if question.queue is not None:
+        return f"message {question.message_id} of queue {question.queue}"
+    if question.task_id is None:
+        from allswell.engine.status.services import named
 
-    counted = Counter((line.scope.value, line.final_action.value) for line in base.all_timeouts())
-    return ", ".join(f"{count} of a {scope} ({action})" for (scope, action), count in counted.items())
+        return named(question.service or "")
+    from allswell.domain.ids import TaskId
+
+    row = await views.view_task(TaskId(question.task_id))
+    return question.task_id if row is None else row.task.name
+
+
+def question_text(question: QuestionShape, name: str, now: int) -> str:
+    """A question in words, with what to type."""
+    asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
+    seen = f", dismissed by {plain(question.dismissed_by)}" if question.dismissed_at is not None else ""
+    asked = f"asked{asker} {when(millis(question.asked_at), now)}{seen}"
+    head = f"{paint(question.question_id, 'bold')}  {plain(name)}, {asked}"
+    lines = [sentence(head), block(question.text, "  ")]
+    if question.closed_at is not None:
+        lines.append(block(_closed(question, now), "  "))
+        return "\n".join(lines)
+    width = max((len(option.key) for option in question.options), default=0)
+    for one in question.options:
+        lines.append(f"    {plain(one.key).ljust(width)}  {plain(one.label)}")
+        lines.append(paint(f"    {' ' * width}  {one.does}", "dim"))
+    lines.append(paint("  " + typed_here(f"{typed('answer', question.question_id)} OPTION [TEXT]"), "dim"))
+    return "\n".join(lines)
+
+
+def _closed(question: QuestionShape, now: int) -> str:
+    """How a question ended."""
+    moment = when(now if question.closed_at is None else millis(question.closed_at), now)
+    if question.choice == "withdrawn":
+        return f"→ withdrawn {moment}: its task ended without an answer"
+    by = f" by {question.answered_by}" if question.answered_by else ""
+    said = f": {question.answer}" if question.answer else ""
+    return f"→ {question.choice}, answered{by} {moment}{said}"

@@ -16,11 +16,10 @@ from allswell.interfaces.cli.rendering import GAP, headed, paint, plain, prose, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allswell.domain.build.state import BuildGlance
     from allswell.engine.status.explanation import Explanation, Link, Next, Span, Todo
     from allswell.engine.status.verdict import Concern, Verdict
     from allswell.store.views import Views
-    from allswell.worker.status import QueueSeen
+    from allswell.views.receipt import WorkShape
 
 
 def add_to(app: registry.Commands) -> None:
@@ -50,41 +49,25 @@ def bare(store: str | None, *, json: bool) -> None:
 
     context = CliContext(store, json=json)
     if not _is_there(context.url):
-        # moved
-
         context.say(StatusShape.of_none(hide(context.url)), nothing_yet())
         return
-    # moved
-    from allswell.engine.status.verdict import look
+    from allswell.views.status import load_status
 
-    seen = typed_in(context.look(lambda views: look(views, context.place)))
-    queues, lines = _queues(context)
-    builds, more = _builds(context, seen.counts)
-    text = None if json else "\n".join([status_text(seen), *lines, *more])
+    seen, queues, builds = context.look(lambda views: load_status(views, context.artifacts, context.place))
+    seen = typed_in(seen)
+    lines = [] if json else [status_text(seen)]
+    if queues:
+        from allswell.interfaces.cli.commands.worker import queue_lines
+
+        lines += queue_lines(queues)
+    if builds:
+        from allswell.interfaces.cli.flow_display import glance_lines
+
+        lines += glance_lines(builds)
+    text = "\n".join(lines)
     context.say(StatusShape.of(hide(context.url), seen, queues, builds), text)
     if not seen.well:
         raise CliExit(seen.exit_code)
-
-
-def _queues(context: CliContext) -> tuple[list[QueueSeen], list[str]]:
-    """The queues of messages beside the store, and what is said of them; only PostgreSQL has any."""
-    if not context.url.startswith("postgresql:"):
-        return [], []
-    from allswell.interfaces.cli.commands.worker import queue_lines, queues
-
-    seen = queues(context)
-    return seen, queue_lines(seen)
-
-
-def _builds(context: CliContext, counts: dict[str, int]) -> tuple[list[BuildGlance], list[str]]:
-    """The builds that are not over, and what is said of them: the task of one is held by its coordinator, or ready."""
-    if not counts.get("held") and not counts.get("ready"):
-        return [], []
-    from allswell.build.overview import glance_at_builds
-    from allswell.interfaces.cli.flow_display import glance_lines
-
-    seen = context.look(glance_at_builds)
-    return seen, glance_lines(seen)
 
 
 def _is_there(url: str) -> bool:
@@ -109,16 +92,14 @@ def why(
 ) -> None:
     """Say why something stands where it stands, what comes next, and what you could do."""
     context = CliContext(store, json=json)
-    from allswell.build.overview import why as explained
     from allswell.engine.lookup import find
+    from allswell.views.explanation import ExplanationShape, load_explanation
 
-    async def work(views: Views) -> Explanation:
-        place = context.place
-        told = await explained(views, await find(views, id_), pause=place.pause, still_running=place.still_running)
-        return told if context.is_elsewhere else await _without_empty_logs(views, told, context)
+    async def explain(views: Views) -> tuple[Explanation, WorkShape | None]:
+        return await load_explanation(views, context.artifacts, await find(views, id_), context.place)
 
     try:
-        told = typed_in(context.look(work))
+        told, work = typed_in(context.look(explain))
     except Refused:
         from allswell.build.overview import told_of_name
 
@@ -131,33 +112,8 @@ def why(
         return
     from allswell.interfaces.cli.commands import show
 
-    done = show.brought_home(context, told.id) if told.kind == "task" else None
-    if json:
-        from allswell.views.explanation import ExplanationShape
-
-        context.say(ExplanationShape.of(told, show.work_view(done)))
-        return
-    # moved
-
-    write("\n\n".join([explanation_text(told), *([show.work_text(done)] if done is not None else [])]) + "\n")
-
-
-async def _without_empty_logs(views: Views, told: Explanation, context: CliContext) -> Explanation:
-    """An explanation that names no log of which nothing is kept here."""
-    from msgspec.structs import replace
-
-    from allswell.domain.ids import TaskId
-
-    todo = []
-    for one in told.todo:
-        if one.command.startswith("allswell logs "):
-            from allswell.interfaces.cli.commands.logs import files_of
-
-            row = await views.view_task(TaskId(one.command.split()[-1]))
-            if row is None or not files_of(context.home, row.task):
-                continue
-        todo.append(one)
-    return replace(told, todo=tuple(todo))
+    words = [explanation_text(told), *([show.work_text(work)] if work is not None else [])]
+    context.say(ExplanationShape.of(told, work), "\n\n".join(words))
 
 
 def watch(
@@ -234,7 +190,6 @@ Or let it watch over agents: set this folder up, and hand them work:
   allswell submit "write the changelog"
 Or see it at work first, with real processes:
   allswell demo"""
-_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 _EACH_MOST = 4
 _MORE = {
     "question": "allswell questions",
@@ -283,7 +238,9 @@ def nothing_yet() -> str:
 
 def status_text(seen: Verdict) -> str:
     """The whole state."""
-    counted = GAP.join(paint(f"{seen.counts[state]:,} {state}", state) for state in _ORDER if seen.counts.get(state))
+    from allswell.domain.task.model import count_in_order
+
+    counted = GAP.join(paint(f"{count:,} {state}", state) for state, count in count_in_order(seen.counts))
     counted = f"  {counted}" if counted else "  Nothing has been handed over yet."
     held = seen.dismissed
     if held.questions:

@@ -9,27 +9,24 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.engine.status.explanation import typed
 from allswell.errors import Refused
 from allswell.interfaces.cli.commands import show
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Argument, Json, Option, Store
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, Commands
-from allswell.interfaces.cli.rendering import Column, block, in_words, paint, plain, sentence, table, typed_here, when
+from allswell.interfaces.cli.rendering import Column, in_words, paint, plain, sentence, table, typed_here, when
+from allswell.views.fields import millis
 
 if TYPE_CHECKING:
-    from allswell.domain.agents.cost import Spent
-    from allswell.domain.question import Question
-    from allswell.domain.run.run import Run
     from allswell.domain.task.model import TaskRow
     from allswell.engine.status.services import Facts
     from allswell.engine.watch import Watch
     from allswell.store.views import Views
+    from allswell.views.task import TaskShape
 
 
 _PAGE = 100
 _MOST = 1_000_000
-_LOOKED_UP = 200
 Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="At most so many.")]
 
 
@@ -74,7 +71,7 @@ def tasks(
 ) -> None:
     """List open tasks, the oldest first; others where you ask for them."""
     from allswell.domain.task.model import TaskFilter
-    from allswell.views.task import TasksShape
+    from allswell.views.task import TasksShape, load_names
 
     context = CliContext(store, json=json)
     states = tuple(_state(one) for one in state or ())
@@ -89,7 +86,7 @@ def tasks(
         which = TaskFilter(open_, of_run, name, role, states, after, limit + 1)
         found = await views.view_tasks(which)
         counts = {} if json or found else await views.view_counts()
-        names = {} if json else await _names(views, found)
+        names = {} if json else await load_names(views, found)
         facts = Facts((await views.view_agenda()).now)
         if not json and any(row.ready for row in found):
             await fill_for_ready(views, facts, context.place.pause)
@@ -120,53 +117,41 @@ _COLUMNS = (
 )
 
 
-async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
-    """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
-    from allswell.domain.ids import TaskId
-    from allswell.domain.task.model import TaskFilter
-
-    names: dict[str, str] = {row.task.id: row.task.name for row in rows}
-    needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind != "question")
-    missing = tuple(TaskId(target) for target in needed if target not in names)[:_LOOKED_UP]
-    found = await views.view_tasks(TaskFilter(ids=missing)) if missing else []
-    return names | {row.task.id: row.task.name for row in found}
-
-
 def _row(row: TaskRow, now: int, names: dict[str, str], facts: Facts) -> list[str]:
     from allswell.engine.status.services import held_up
     from allswell.interfaces.cli.rendering import short
-    from allswell.views.task import stands
+    from allswell.views.task import TaskShape
 
     task = row.task
     agent = "" if row.lease is None else row.lease.agent
-    state, said = stands(row), ""
+    state, said = row.state, ""
     if row.ready and (kept := held_up(task, facts)) is not None:
         state = "parked" if kept.next is not None else "waiting"
         said = kept.says.removeprefix("cannot be claimed: ")
-    said = said or about(row, state, now, names)
+    said = said or about(TaskShape.of(row), now, names)
     return [task.id, task.name, state, task.role, agent, short(now - task.created_at), said]
 
 
-def about(row: TaskRow, state: str, now: int, names: Mapping[str, str] = {}) -> str:
+def about(task: TaskShape, now: int, names: Mapping[str, str] = {}) -> str:
     """What is worth saying about a task in one line, beside where it stands."""
-    lease = row.lease
-    if lease is not None:
-        share = "" if lease.progress is None else f"{lease.progress:.0%}"
-        said = lease.note and f"“{lease.note}”"
-        heard = "" if lease.checkin_at is None else f"heard {when(lease.checkin_at, now)}"
-        limit = "no limit" if lease.limit_at is None else f"limit {when(lease.limit_at, now)}"
+    if task.state == "held":
+        share = "" if task.progress is None else f"{task.progress:.0%}"
+        said = task.note and f"“{task.note}”"
+        heard = "" if task.checkin_at is None else f"heard {when(millis(task.checkin_at), now)}"
+        limit = "no limit" if task.deadline is None else f"limit {when(millis(task.deadline), now)}"
         return ", ".join(part for part in (share, said, heard, limit) if part)
-    if state == "waiting":
-        asked = [wait.target for wait in row.waits if wait.kind == "question"]
-        needed = [wait.target for wait in row.waits if wait.kind == "need"]
-        answers = [wait.target for wait in row.waits if wait.kind == "request"]
-        first = [f"for the answer to {names.get(target, target)}" for target in answers]
-        first += [f"for {names.get(target, target)}" for target in needed[:1]]
+    if task.state == "waiting":
+        waits = task.waits_for
+        asked = any(wait.kind == "question" for wait in waits)
+        needed = [names.get(wait.task_id, wait.task_id) for wait in waits if wait.task_id is not None]
+        answers = [names.get(wait.request_id, wait.request_id) for wait in waits if wait.request_id is not None]
+        first = [*(f"for the answer to {name}" for name in answers), *(f"for {name}" for name in needed[:1])]
         more = [f"{len(needed) - 1} more"] if len(needed) > 1 else []
-        return ", ".join(["for a human"] * bool(asked) + first + more)
-    if state == "delayed" and row.due is not None:
-        return f"until {when(row.due, now)}" if row.due <= now else f"ready {when(row.due, now)}"
-    return row.task.record.reason
+        return ", ".join(["for a human"] * asked + first + more)
+    if task.state == "delayed" and task.due_at is not None:
+        due = millis(task.due_at)
+        return f"until {when(due, now)}" if due <= now else f"ready {when(due, now)}"
+    return task.reason or ""
 
 
 def _state(given: str) -> str:
@@ -207,70 +192,23 @@ def questions(
     json: Json = False,
 ) -> None:
     """List what waits for a human, the oldest first."""
-    from allswell.views.question import QuestionsShape
+    from allswell.views.question import QuestionsShape, load_questions
 
     context = CliContext(store, json=json)
 
+    async def work(views: Views) -> tuple[QuestionsShape, dict[str, str], int]:
+        listed = await load_questions(views, context.artifacts, limit, open_only=not all_)
+        names = {} if json else {one.question_id: await show.subject(views, one) for one in listed.questions}
+        return listed, names, (await views.view_agenda()).now
+
+    listed, names, now = context.look(work)
     alerts = any(spec.kind == "alerts" for spec in context.known_sinks)
-
-    async def work(views: Views) -> tuple[list[Question], dict[str, str], list[str], int]:
-        from allswell.engine.status.journal import untold_questions
-
-        found = await views.view_questions(open_only=not all_, limit=limit)
-        names = {} if json else {str(question.id): await subject(views, question) for question in found}
-        untold = [str(one.id) for one in found if one.closed_at is None]
-        if alerts:
-            untold = await untold_questions(views, found)
-        return found, names, untold, (await views.view_agenda()).now
-
-    found, names, untold, now = context.look(work)
     words = []
-    for question in found:
-        words.append(told_question(question, names.get(question.id, ""), now))
-        if alerts and question.id in untold:
+    for question in listed.questions:
+        words.append(show.question_text(question, names.get(question.question_id, ""), now))
+        if alerts and question.question_id in listed.untold:
             words[-1] += "\n" + paint("  Nobody was told of it: " + typed_here("allswell deliveries"), "warn")
-    context.say(QuestionsShape.of(found, untold), "\n\n".join(words) or "Nothing waits for you.")
-
-
-async def subject(views: Views, question: Question) -> str:
-    """The name of what a question is about."""
-    if question.message is not None:
-        return "message {1} of queue {0}".format(*question.message)
-    if question.task is None:
-        from allswell.engine.status.services import named
-
-        return named(question.service or "")
-    row = await views.view_task(question.task)
-    return question.task if row is None else row.task.name
-
-
-def told_question(question: Question, name: str, now: int) -> str:
-    """A question in words, with what to type."""
-    asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
-    seen = f", dismissed by {plain(question.dismissed_by)}" if question.dismissed_at is not None else ""
-    head = f"{paint(question.id, 'bold')}  {plain(name)}, asked{asker} {when(question.asked_at, now)}{seen}"
-    lines = [sentence(head), block(question.text, "  ")]
-    if question.closed_at is not None:
-        lines.append(block(_closed(question, now), "  "))
-        return "\n".join(lines)
-    from allswell.domain.question import does, in_order
-
-    width = max((len(option.key) for option in question.options), default=0)
-    for one in in_order(question.options):
-        lines.append(f"    {plain(one.key).ljust(width)}  {plain(one.label)}")
-        lines.append(paint(f"    {' ' * width}  {does(one.act)}", "dim"))
-    lines.append(paint("  " + typed_here(f"{typed('answer', question.id)} OPTION [TEXT]"), "dim"))
-    return "\n".join(lines)
-
-
-def _closed(question: Question, now: int) -> str:
-    """How a question ended."""
-    moment = when(question.closed_at or now, now)
-    if question.choice == "withdrawn":
-        return f"→ withdrawn {moment}: its task ended without an answer"
-    by = f" by {question.answered_by}" if question.answered_by else ""
-    said = f": {question.answer}" if question.answer else ""
-    return f"→ {question.choice}, answered{by} {moment}{said}"
+    context.say(listed, "\n\n".join(words) or "Nothing waits for you.")
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -367,31 +305,25 @@ def _add_runs(app: Commands) -> None:
 
 def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     """List runs, the newest first."""
-    from allswell.domain.agents.cost import NOTHING_SPENT, shown
     from allswell.engine.status.why import waited_for
-    from allswell.interfaces.cli.commands.show import limit_of
-    from allswell.views.run import RunShape, RunsShape
+    from allswell.views.run import RunsShape, load_runs
 
     context = CliContext(store, json=json)
 
-    async def work(views: Views) -> tuple[list[Run], list[Question], dict[str, Spent], int]:
-        found = await views.view_runs(limit)
-        spent = await views.view_spent("run", [run.id for run in found]) if found else {}
-        return found, await views.view_questions(), spent, (await views.view_agenda()).now
+    async def work(views: Views) -> tuple[RunsShape, dict[str, str], int]:
+        listed, now = await load_runs(views, context.artifacts, limit), (await views.view_agenda()).now
+        if json:
+            return listed, {}, now
+        rows, questions = await views.view_runs(limit), await views.view_questions()
+        return listed, {run.id: show.limit_of(run, waited_for(run, questions), now) for run in rows}, now
 
-    found, questions, spent, now = context.look(work)
-    flows = show.flows_in(context.home)
+    listed, limits, now = context.look(work)
     rows = []
-    for run in found:
-        ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
-        limit_ = limit_of(run, waited_for(run, questions), now)
-        flow = "" if run.id not in flows else flows[run.id].run
-        cost = "" if run.id not in spent else shown(spent[run.id].cost)
-        opened, of_flow = when(run.created_at, now), flow if flow != run.id else "flow"
-        rows.append([run.id, run.name, opened, limit_, ended, cost, of_flow])
+    for run in listed.runs:
+        ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(millis(run.ended_at), now)}"
+        cost = show.dollars(run.spent.cost_usd) if run.spent.attempts else ""
+        flow = "flow" if run.flow_run_id == run.run_id else run.flow_run_id or ""
+        opened = when(millis(run.created_at), now)
+        rows.append([run.run_id, run.name, opened, limits.get(run.run_id, ""), ended, cost, flow])
     none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
-    told = [
-        RunShape.of(run, flow=flows[run.id].run if run.id in flows else None, spent=spent.get(run.id, NOTHING_SPENT))
-        for run in found
-    ]
-    context.say(RunsShape(told), table(_RUN_COLUMNS, rows) if rows else none)
+    context.say(listed, table(_RUN_COLUMNS, rows) if rows else none)

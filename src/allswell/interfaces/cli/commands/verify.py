@@ -90,7 +90,7 @@ async def brought_home(context: CliContext, watch: Watch, task: TaskId, came: Ve
     from allswell.runtime.receipts import StateDir
     from allswell.runtime.supervisor.worktrees import bring_home_accepted
 
-    row = None if context.is_elsewhere else await watch.task(task)
+    row = await watch.task(task)
     try:
         receipt = None if row is None else await bring_home_accepted(StateDir(context.home), row.task, came)
     except (AllswellError, OSError) as error:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from allswell.settings import Settings
     from allswell.views.worker import ProcessShape, QueueShape
     from allswell.worker.handlers import WorkerPlan
-    from allswell.worker.status import QueueSeen
 
 _HOST = "127.0.0.1"
 _COLUMNS = (
@@ -139,11 +138,9 @@ def status(*, store: Store = None, json: Json = False) -> None:
     from allswell.views.worker import QueuesShape
 
     context = CliContext(store, json=json)
-    if context.is_elsewhere:
-        seen = context.ask("/queues", QueuesShape)
-    else:
+    if context.database is not None:
         _postgres(context)
-        seen = QueuesShape.of(queues(context))
+    seen = QueuesShape(context.beside(context.artifacts.queues()))
     if not seen.queues:
         context.say(seen, "There is no queue here yet: `allswell worker setup NAME` makes one.")
         return
@@ -155,21 +152,10 @@ def status(*, store: Store = None, json: Json = False) -> None:
     context.say(seen, "\n\n".join(shown))
 
 
-def queues(context: CliContext) -> list[QueueSeen]:
-    """The queues in the store's database; none where it is no PostgreSQL, or was not set up for a worker."""
-    if not context.url.startswith("postgresql:"):
-        return []
-    from allswell.views.worker import queues_at
-
-    return queues_at(context.url)
-
-
-def queue_lines(seen: list[QueueSeen]) -> list[str]:
+def queue_lines(seen: list[QueueShape]) -> list[str]:
     """One line for each queue, for the state of the watch."""
-    from allswell.views.worker import QueueShape
-
     lines = []
-    for one in map(QueueShape.of, seen):
+    for one in seen:
         troubles = "".join(f", {count:,} {state}" for state, count in _troubles(one))
         who, well = _who(one)
         told = plain(who) if well else paint(plain(who), "warn")

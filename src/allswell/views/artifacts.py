@@ -1,0 +1,304 @@
+"""What lies beside a store: receipts, branches, worktrees, folders of flows, logs, diffs, queues.
+
+A view that tells of such things is given one of these: the folder on this machine (`Artifacts`), the same on a server
+(`ServedArtifacts`), or the server that has the store (`ServerArtifacts`). Which one it is, is chosen once, where a door
+opens. Little is imported here, since the command line starts with it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from allswell.domain.ids import TaskId, is_file_name
+from allswell.domain.receipts.receipt import receipt_id
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from allswell.domain.question import Question
+    from allswell.domain.task.model import Task
+    from allswell.store.views import Views
+    from allswell.views.flow import FlowShape
+    from allswell.views.receipt import DiffShape, ReceiptPageShape, ReceiptShape, TaskArtifacts, WorkShape
+    from allswell.views.worker import QueueShape
+
+T = TypeVar("T")
+_AT_ONCE = 2
+"""Looks of a server that may run git at the same time."""
+_PAGE_MOST = 1_000
+
+
+class Artifacts:
+    """What lies in a folder of ours on this machine."""
+
+    def __init__(self, home: Path, url: str = "", *, alerts: bool = False, full: bool = True) -> None:
+        self.home = home
+        self._url = url
+        self._alerts = alerts
+        """Whether somebody is told of questions: else nobody is."""
+        self._full = full
+        """Whether it is for somebody who may read all of it; others are told which receipts there are, by id."""
+
+    async def _look(self, look: Callable[..., T], *given: object) -> T:
+        return look(*given)
+
+    async def of_task(self, task: str, tokens: Sequence[int]) -> TaskArtifacts:
+        """What the attempts with these tokens have left, and where the work of the task is."""
+        from allswell.views.receipt import TaskArtifacts
+
+        ids = [receipt_id(TaskId(task), token) for token in tokens]
+        files = {one: self.home / "receipts" / f"{one}.json" for one in ids if is_file_name(one)}
+        kept = await self._look(lambda: [one for one, file in files.items() if file.is_file()])
+        worktree = (self.home / "worktrees" / task).absolute()
+        there = self._full and is_file_name(task) and await self._look((worktree / ".git").exists)
+        return TaskArtifacts(kept, await self._look(self._work, task), str(worktree) if there else None)
+
+    async def work(self, task: str) -> WorkShape | None:
+        """Where the work of a task is, if it is on a branch."""
+        return await self._look(self._work, task)
+
+    async def has_log(self, task: Task) -> bool:
+        """Whether something is kept of what attempts at a task have printed."""
+        from allswell.views.log import PrintedLog
+
+        return bool(await self._look(PrintedLog(self.home, task).attempts))
+
+    async def flow(self, run: str) -> FlowShape | None:
+        """The folder of a run, where it is a flow's."""
+        from allswell.flows.run.folder import find_base
+        from allswell.views.flow import FlowShape
+
+        try:
+            return await self._look(lambda: FlowShape.of(find_base(self.home, run))) if self._full else None
+        except Refused:
+            return None
+
+    async def flow_runs(self, most: int) -> Mapping[str, str]:
+        """Which of the last runs are a flow's: the run that its folder is named after, by the run's id."""
+        del most
+        from allswell.flows.run.folder import all_records
+
+        return {run: record.run for record in await self._look(all_records, self.home) for run in record.runs}
+
+    async def untold(self, views: Views, questions: Sequence[Question]) -> list[str]:
+        """Of these questions, the open ones of which no alert has gone out."""
+        if not self._alerts:
+            return [str(one.id) for one in questions if one.closed_at is None]
+        from allswell.engine.status.journal import untold_questions
+
+        return await untold_questions(views, questions)
+
+    async def receipts(self, task: str | None = None, after: str = "", limit: int = _PAGE_MOST) -> ReceiptPageShape:
+        """A page of receipts, the newest first."""
+        from allswell.runtime.receipts import Receipts
+        from allswell.views.receipt import ReceiptPageShape, ReceiptShape
+
+        kept = (await self._look(Receipts(self.home / "receipts").all))[::-1]
+        named = [one for one in kept if task in (None, one.receipt.task, one.receipt.name)]
+        ids = [one.receipt.id for one in named]
+        if after and after not in ids:
+            raise Refused("bad_cursor", f"{after[:60]!r} is no receipt; give the `next` of a page", where="after")
+        named = named[ids.index(after) + 1 :] if after else named
+        page = [ReceiptShape.of(one.receipt, one.path) for one in named[:limit]]
+        return ReceiptPageShape(page, page[-1].receipt_id if len(named) > len(page) else None)
+
+    async def receipt(self, name: str) -> ReceiptShape | None:
+        """The receipt with this id, or in this file of this machine; `Refused` if no receipt has this id."""
+        found = await self._look(self._receipt, name)
+        if found is None and name.startswith("rc_"):
+            text = f"there is no receipt {name!r}; `allswell receipts` lists them"
+            raise Refused("unknown_receipt", text, where="receipt")
+        return found
+
+    async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
+        """The last lines that its attempt printed on the stream on which errors are told, or else on the other."""
+        from allswell.runtime.attempt.output import end_of
+
+        printed = [
+            await self._look(end_of, Path(stream.path))
+            for stream in (receipt.stderr, receipt.stdout)
+            if stream is not None
+        ]
+        return next((lines[-most:] for lines in printed if lines), [])
+
+    async def diff(self, task: str, attempt: int | None, *, stat: bool) -> tuple[DiffShape, bytes]:
+        """What an attempt has changed, and the difference byte for byte."""
+        from allswell.runtime.receipts import StateDir
+        from allswell.runtime.workspace.diff import changes_of
+        from allswell.views.receipt import DiffShape
+
+        home = StateDir(self.home)
+        changes = await self._look(lambda: changes_of(home, TaskId(task), attempt, stat=stat))
+        return DiffShape.of(task, changes), changes.difference.text
+
+    async def queues(self) -> list[QueueShape]:
+        """The queues of messages in the store's database."""
+        if not self._full or not self._url.startswith("postgresql:"):
+            return []
+        from allswell.views.worker import QueueShape, queues_at
+
+        return [QueueShape.of(one) for one in await self._look(queues_at, self._url)]
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _work(self, task: str) -> WorkShape | None:
+        if not self._full or not is_file_name(task):
+            return None
+        names = {path.stem for path in (self.home / "receipts").glob(f"{receipt_id(TaskId(task), '*')}.json")}
+        ids = sorted(names, key=lambda id_: int(number) if (number := id_.rpartition(".")[2]).isdecimal() else 0)
+        for id_ in reversed(ids):
+            receipt = self._receipt(id_)
+            if receipt is not None and receipt.branch is not None:
+                from allswell.runtime.workspace.worktree import is_merged
+                from allswell.views.receipt import WorkShape
+
+                branch = receipt.branch
+                known = branch.commit != branch.base
+                return WorkShape.of(receipt, branch, is_merged(branch.repository, branch.commit) if known else None)
+        return None
+
+    def _receipt(self, name: str) -> ReceiptShape | None:
+        from allswell.runtime.receipts import Receipts
+        from allswell.views.receipt import ReceiptShape
+
+        stored = Receipts(self.home / "receipts").find(name)
+        return None if stored is None else ReceiptShape.of(stored.receipt, stored.path)
+
+
+class ServedArtifacts(Artifacts):
+    """The same on a server: looked at in threads, two at a time."""
+
+    async def _look(self, look: Callable[..., T], *given: object) -> T:
+        import asyncio
+
+        async with _turns():
+            return await asyncio.to_thread(look, *given)
+
+
+@cache
+def _turns() -> asyncio.Semaphore:
+    import asyncio
+
+    return asyncio.Semaphore(_AT_ONCE)
+
+
+def quote(part: str) -> str:
+    """A part of a path, or what stands behind a question mark, as it is sent."""
+    from urllib.parse import quote as quoted
+
+    return quoted(part, safe="")
+
+
+class ServerArtifacts(Artifacts):
+    """What lies beside a store that is reached over HTTP: its server is asked.
+
+    Attempts that ran on this machine have left their files here, so those come first.
+    """
+
+    def __init__(self, home: Path, ask: Callable[[str, type[Any]], Awaitable[Any]]) -> None:
+        super().__init__(home)
+        self._ask = ask
+
+    async def of_task(self, task: str, tokens: Sequence[int]) -> TaskArtifacts:
+        """What the attempts with these tokens have left, and where the work of the task is."""
+        from allswell.views.receipt import TaskArtifacts
+
+        here = await super().of_task(task, tokens)
+        there = await self._ask(f"/tasks/{quote(task)}", TaskArtifacts)
+        ids = dict.fromkeys((*there.receipt_ids, *here.receipt_ids))
+        return TaskArtifacts(list(ids), here.work or there.work, here.worktree or there.worktree)
+
+    async def work(self, task: str) -> WorkShape | None:
+        """Where the work of a task is, if it is on a branch."""
+        return (await self.of_task(task, ())).work
+
+    async def has_log(self, task: Task) -> bool:
+        """Whether something is kept of what attempts at a task have printed."""
+        from allswell.views.log import LogsShape
+
+        try:
+            await self._ask(f"/tasks/{quote(task.id)}/log?limit=1", LogsShape)
+        except Refused:
+            return False
+        return True
+
+    async def flow(self, run: str) -> FlowShape | None:
+        """The folder of a run, where it is a flow's."""
+        from allswell.views.detail import ShownRunShape
+
+        here = await super().flow(run)
+        return here or (await self._ask(f"/runs/{quote(run)}", ShownRunShape)).flow
+
+    async def flow_runs(self, most: int) -> Mapping[str, str]:
+        """Which of the last runs are a flow's: the run that its folder is named after, by the run's id."""
+        from allswell.views.run import RunsShape
+
+        listed = (await self._ask(f"/runs?limit={min(most, _PAGE_MOST)}", RunsShape)).runs
+        there = {one.run_id: one.flow_run_id for one in listed if one.flow_run_id is not None}
+        return {**there, **await super().flow_runs(most)}
+
+    async def untold(self, views: Views, questions: Sequence[Question]) -> list[str]:
+        """Of these questions, the open ones of which no alert has gone out."""
+        del views
+        from allswell.views.question import QuestionsShape
+
+        listed = await self._ask(f"/questions?limit={_PAGE_MOST}", QuestionsShape)
+        return [str(one.id) for one in questions if one.id in listed.untold]
+
+    async def receipts(self, task: str | None = None, after: str = "", limit: int = _PAGE_MOST) -> ReceiptPageShape:
+        """A page of receipts, the newest first."""
+        from allswell.views.receipt import ReceiptPageShape
+
+        which = [f"limit={min(limit, _PAGE_MOST)}", f"after={quote(after)}"]
+        which += [] if task is None else [f"task={quote(task)}"]
+        there = await self._ask(f"/receipts?{'&'.join(which)}", ReceiptPageShape)
+        here = await super().receipts(task, limit=limit)
+        every = {one.receipt_id: one for one in (*there.receipts, *here.receipts)}.values()
+        newest = sorted(every, key=lambda one: (one.ended_at, one.receipt_id), reverse=True)
+        return ReceiptPageShape(newest[:limit], there.next)
+
+    async def receipt(self, name: str) -> ReceiptShape | None:
+        """The receipt with this id, or in this file of this machine; `Refused` if no receipt has this id."""
+        try:
+            return await super().receipt(name)
+        except Refused:
+            from allswell.views.detail import ShownReceiptShape
+
+            shown: ShownReceiptShape = await self._ask(f"/receipts/{quote(name)}", ShownReceiptShape)
+            return shown.receipt
+
+    async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
+        """The last lines that its attempt printed on the stream on which errors are told, or else on the other."""
+        from allswell.views.log import LogsShape
+
+        if Path(receipt.path).is_relative_to(self.home):
+            return await super().last_lines(receipt, most)
+        try:
+            which = f"/tasks/{quote(receipt.task_id)}/log?attempt={receipt.attempt}"
+            printed = (await self._ask(which, LogsShape)).lines
+        except Refused:
+            return []
+        lines = {stream: [one.text for one in printed if one.stream == stream] for stream in ("stderr", "stdout")}
+        return (lines["stderr"] or lines["stdout"])[-most:]
+
+    async def diff(self, task: str, attempt: int | None, *, stat: bool) -> tuple[DiffShape, bytes]:
+        """What an attempt has changed, and the difference as the server tells it."""
+        from allswell.views.receipt import DiffShape
+
+        try:
+            return await super().diff(task, attempt, stat=stat)
+        except Refused:
+            which = f"stat={'true' if stat else 'false'}" + ("" if attempt is None else f"&attempt={attempt}")
+            found = await self._ask(f"/tasks/{quote(task)}/diff?{which}", DiffShape)
+            return found, found.diff.encode()
+
+    async def queues(self) -> list[QueueShape]:
+        """The queues of messages in the store's database."""
+        from allswell.views.worker import QueuesShape
+
+        listed: QueuesShape = await self._ask("/queues", QueuesShape)
+        return listed.queues
