@@ -72,7 +72,7 @@ def test_after_what_was_not_looked_at_a_line_begins_anew() -> None:
 def test_of_new_lines_one_is_told_between_two_looks_and_none_once_a_protocol_is_spoken() -> None:
     told = list[str]()
     source, into = os.pipe()
-    made = OutputReader(source, None, lambda _: None, None, told.append)
+    made = OutputReader(source, None, lambda _: None, told.append)
     thread = made.start()
     write(into, b"first\nsecond\n")
     until(lambda: told == ["first"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from allswell.domain.agents.cost import of_output
+from allswell.domain.agents.cost import tokens_of
 from allswell.domain.agents.denied import remark
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
 from allswell.domain.duration import show
@@ -19,7 +19,7 @@ from allswell.domain.ids import file_name
 from allswell.domain.lease.audit import Audited
 from allswell.domain.lease.verification import AfterCheck, shown
 from allswell.domain.receipts.receipt import End, Receipt, Verification
-from allswell.domain.receipts.step import StepStatus, Tokens
+from allswell.domain.receipts.step import StepStatus
 from allswell.domain.scopes import ScopeKind
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.values import nearest
@@ -114,11 +114,7 @@ class CommandWork:
         self._attempt.verifying.on_begin = lambda _: self._verifies()
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
-        came = self._came(await self._attempt.run())
-        stdout = dict(came.streams).get("stdout")
-        if stdout is None:
-            return came
-        return msgspec.structs.replace(came, tokens=await self._site.aside(lambda: _tokens(stdout)))
+        return self._came(await self._attempt.run())
 
     def stop(self, reason: str, *, at_once: bool) -> None:
         """Have the command ended; its work is kept first."""
@@ -156,6 +152,7 @@ class CommandWork:
             printed_more=len(text) > PRINTED_MOST,
             exit_code=outcome.exit_code,
             streams=streams,
+            tokens=tokens_of(outcome.expense),
             snapshot=None if kept is None else kept.snapshot,
             recovery=outcome.receipt_path,
             said=outcome.said is not None,
@@ -197,15 +194,6 @@ def _text(path: Path) -> str:
     finally:
         os.close(handle)
     return content.removesuffix("\n").removesuffix("\r").replace("\0", "�")
-
-
-def _tokens(path: Path) -> Tokens | None:
-    """What an agent has said of the tokens it used."""
-    try:
-        with path.open("rb") as lines:
-            return of_output(lines)
-    except OSError:
-        return None
 
 
 # Steps that an agent does: the command of `[agents.NAME]`, with the step's prompt in its words.

@@ -43,7 +43,6 @@ from allswell.engine.mesh import COMES_WITHIN, Requested, Wishes
 from allswell.errors import AllswellError, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import say
-from allswell.runtime.agents.output import OutputListeners
 from allswell.runtime.attempt import AttemptOutcome, InFlightRecord
 from allswell.runtime.attempt.control import CostReporter
 from allswell.runtime.attempt.launch import about, handover_of
@@ -375,7 +374,7 @@ class FunctionRun:
     """One attempt by an async function."""
 
     def __init__(
-        self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, heard: OutputListeners, clock: Clock
+        self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, started: Callable[[], None], clock: Clock
     ) -> None:
         self.lease = lease
         self.result: object = None
@@ -384,7 +383,7 @@ class FunctionRun:
         self.remark = ""
         self._spec = spec
         self._home = home
-        self._heard = heard
+        self._started = started
         self._clock = clock
         self._began_at = Millis(self._clock.wall())
         self._standing = EvidenceState(self._clock.monotonic())
@@ -440,7 +439,7 @@ class FunctionRun:
         in_ledger.reset(before)
         in_attempt.reset(outside)
         spawner.reset(alone)
-        self._heard.started()
+        self._started()
         try:
             end, reason, limit = await self._watch(work)
             if not work.done():

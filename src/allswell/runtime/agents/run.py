@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -15,7 +15,6 @@ from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
-from allswell.domain.agents.refusal import ProviderRefusal
 from allswell.domain.ids import Millis
 from allswell.domain.receipts.receipt import End
 from allswell.domain.receipts.snapshot import SnapshotLimits
@@ -23,7 +22,6 @@ from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.agents.function import Brief, FunctionRun, find_function, told_of
-from allswell.runtime.agents.output import OutputListeners, OutputParser
 from allswell.runtime.attempt import (
     AttemptLimits,
     AttemptOutcome,
@@ -32,7 +30,7 @@ from allswell.runtime.attempt import (
     SharedSampler,
     order_for,
 )
-from allswell.runtime.attempt.launch import PLACE, LaunchSpec, must_be_read
+from allswell.runtime.attempt.launch import PLACE, LaunchSpec, OutputListeners, must_be_read
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.attempt.record import AttemptRecorder, Ended
 from allswell.runtime.calls import is_async
@@ -120,7 +118,8 @@ class CommandRun:
         brief: Brief,
         lease: Lease,
         home: StateDir,
-        heard: OutputListeners,
+        listeners: OutputListeners,
+        started: Callable[[], None],
         *,
         tower: SharedSampler | None = None,
         quota: Quota = QUOTA,
@@ -133,8 +132,8 @@ class CommandRun:
         self._spec = spec
         self._brief = brief
         self._home = home
-        self._ears = OutputParser(dataclasses.replace(heard, refused=self._hear_refusal), spec.context_window)
-        self._started = heard.started
+        self._listeners = dataclasses.replace(listeners, context_window=spec.context_window)
+        self._started = started
         self._tower = tower
         self._quota = quota
         self._report = report
@@ -171,7 +170,8 @@ class CommandRun:
                     write_file(self._brief.work_file, msgspec.json.encode(told_of(self._brief, self.lease)))
                 order = dataclasses.replace(
                     order_of(self._spec, self._brief),
-                    echo=self._hear,
+                    echo=self._keep_tail,
+                    listeners=self._listeners,
                     quota=self._quota,
                     handover=self._brief.handover,
                     pipes_handover=must_be_read(self.lease) and not _names_handover(self._spec),
@@ -193,7 +193,6 @@ class CommandRun:
                 if handle is not None:
                     os.close(handle)
             self._input = None
-            self._ears.last()
             self._brief.remove()
         self.result = {"exit_code": outcome.exit_code}
         if outcome.failure is not None:
@@ -235,14 +234,9 @@ class CommandRun:
         owed = bool(self._asked) and (answer is None or answer.at < self._asked_at)
         return {**({"order": self._asked} if owed else {}), "inbox": self.inbox}
 
-    def _hear_refusal(self, refusal: ProviderRefusal) -> None:
-        if self._attempt is not None:
-            self._attempt.refused(refusal)
-
-    def _hear(self, stream: int, piece: bytes) -> None:
+    def _keep_tail(self, _: int, piece: bytes) -> None:
         self._tail += piece[-_TAIL:]
         del self._tail[:-_TAIL]
-        self._ears(stream, piece)
 
 
 class Running(Protocol):
@@ -293,7 +287,8 @@ def make_run(  # noqa: PLR0913 - four of them are keywords, and are the same for
     brief: Brief,
     lease: Lease,
     home: StateDir,
-    heard: OutputListeners,
+    listeners: OutputListeners,
+    started: Callable[[], None],
     *,
     tower: SharedSampler,
     quota: Quota,
@@ -302,5 +297,5 @@ def make_run(  # noqa: PLR0913 - four of them are keywords, and are the same for
 ) -> Running:
     """An attempt of this agent, ready to run."""
     if spec.kind == "function" and is_async(find_function(spec)):
-        return FunctionRun(spec, brief, lease, home, heard, clock)
-    return CommandRun(spec, brief, lease, home, heard, tower=tower, quota=quota, report=report)
+        return FunctionRun(spec, brief, lease, home, started, clock)
+    return CommandRun(spec, brief, lease, home, listeners, started, tower=tower, quota=quota, report=report)

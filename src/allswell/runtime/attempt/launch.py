@@ -25,7 +25,9 @@ from allswell.domain.agents.evidence import BUSY
 from allswell.domain.agents.handover import in_words, on_one_line
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
+from allswell.domain.agents.refusal import UsageLimit
 from allswell.domain.agents.status import Survivors
+from allswell.domain.agents.usage import Usage
 from allswell.domain.lease.verification import NOT_VERIFIED
 from allswell.domain.receipts.receipt import End, Receipt, Verification, receipt_id, told
 from allswell.domain.receipts.snapshot import SnapshotLimits
@@ -72,6 +74,17 @@ class AttemptLimits:
 
 
 @dataclass(frozen=True)
+class OutputListeners:
+    """Whom to tell of what an agent says in its output; each is called in the loop."""
+
+    checkpoint: Callable[[str], None]
+    limit: Callable[[UsageLimit], None]
+    usage: Callable[[Usage], None]
+    context_window: int | None = None
+    """How many tokens its context takes; None: how much of it is left is not told."""
+
+
+@dataclass(frozen=True)
 class LaunchSpec:
     """One attempt, checked: `order_for` makes it, and refuses what cannot be run."""
 
@@ -94,6 +107,8 @@ class LaunchSpec:
     follows: bool = False
     """Whether a person may stop it, and its limits with it."""
     echo: Echo | None = None
+    listeners: OutputListeners | None = None
+    """Whom to tell of checkpoints, limits and usage; None: they are not looked for in plain text, either."""
     cap: int = DEFAULT_CAP
     """Bytes kept of each stream."""
     keep_children: bool = False

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied
-from allswell.domain.agents.output import not_done, plain_refusal, with_denied
+from allswell.domain.agents.output import AgentLine, not_done, plain_refusal, with_denied
 from allswell.domain.duration import show
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.receipts.receipt import End, taken_away
@@ -129,11 +129,11 @@ class LimitChecker:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: Result, last_line: bytes = b"", denied: Denied = NOTHING_DENIED) -> Ended:
+    def by_itself(self, result: Result, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> Ended:
         """How it ended, if nobody ended it; its last line may say what its exit code does not."""
         return msgspec.structs.replace(self._by_itself(result, last_line, denied), denied=denied)
 
-    def _by_itself(self, result: Result, last_line: bytes, denied: Denied) -> Ended:
+    def _by_itself(self, result: Result, last_line: AgentLine, denied: Denied) -> Ended:
         said = self._holder.last_word
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)

@@ -28,7 +28,6 @@ import msgspec
 from allswell.domain.agents.cost import usd
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
-from allswell.domain.agents.refusal import ProviderRefusal
 from allswell.domain.agents.status import Survivor, named
 from allswell.domain.ids import Millis, TaskId, file_name
 from allswell.domain.lease.model import stop_margin, stop_reserve
@@ -226,10 +225,6 @@ class AttemptRunner:
         """Add evidence that the caller has gathered elsewhere."""
         self._gathering.note(seen)
 
-    def refused(self, refusal: ProviderRefusal) -> None:
-        """The caller has heard that the provider refuses, and that the agent's client tries again by itself."""
-        self._gathering.refused(refusal)
-
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
         """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
         if grace is not None:
@@ -284,9 +279,7 @@ class AttemptRunner:
         order, lease = self.order, self.lease
         name = f"{file_name(lease.task)}.{lease.attempt}"
         heard = self._gathering
-        self._streams = Streams(
-            self._home.transcripts, name, order.echo, heard.said, self._room, heard.reported, heard.new_line
-        )
+        self._streams = Streams(self._home.transcripts, name, order.echo, heard.reader, self._room)
         heard.streams = self._streams
         stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
         folder = work_folder(order.folder)

@@ -38,10 +38,11 @@ from allswell.domain.task.model import OPEN, TaskRow, raised
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
-from allswell.runtime.agents import OutputListeners, Running, brief_for, make_run
+from allswell.runtime.agents import Running, brief_for, make_run
 from allswell.runtime.agents.run import unstarted
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
+from allswell.runtime.attempt.launch import OutputListeners
 from allswell.runtime.attempt.outcome import (
     OutcomeReport,
     finish,
@@ -256,9 +257,9 @@ class AttemptSupervisor:
             brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
         else:
             brief = brief_for(spec, lease, home, folder)
-        heard = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
+        listeners = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage)
         self._run = make_run(
-            *(spec, brief, lease, home, heard),
+            *(spec, brief, lease, home, listeners, started),
             tower=self._shared.tower,
             quota=self._plan.quota,
             clock=self._clock,
