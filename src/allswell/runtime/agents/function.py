@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
-from msgspec.structs import replace
 
 from allswell.domain.agents.cost import Expense, Meter, told_expense
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
@@ -43,11 +42,11 @@ from allswell.engine.mesh import COMES_WITHIN, Requested, Wishes
 from allswell.errors import AllswellError, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import say
-from allswell.runtime.attempt import AttemptOutcome, InFlightRecord
+from allswell.runtime.attempt import AttemptOutcome
 from allswell.runtime.attempt.control import CostReporter
 from allswell.runtime.attempt.launch import about, handover_of
 from allswell.runtime.attempt.limits import ended_by
-from allswell.runtime.attempt.record import AttemptRecorder, Ended
+from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.attempt.verification import judged, watch_over
 from allswell.runtime.calls import contained
 from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
@@ -456,10 +455,11 @@ class FunctionRun:
         if asked is not None:
             self._meter.add(asked)
         over = await self._paying.settle()
+        outcome = self._outcome(end, reason, limit)
         if end is End.DONE and self.lease.verify:
-            outcome = await self._verified(reason)
-        else:
-            outcome = await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
+            outcome = await self._verified(outcome)
+        if outcome.end is not End.DONE or outcome.verification is not None:
+            outcome = await asyncio.get_running_loop().run_in_executor(None, self._receipted, outcome)
         told = self._paying.is_told
         return dataclasses.replace(outcome, expense=self._meter.total, expense_told=told, over_cost=over)
 
@@ -470,22 +470,18 @@ class FunctionRun:
             if left := await asyncio.shield(ending):
                 log.warning("%s left %s running; ended", self.lease.name, named(left))
 
-    async def _verified(self, reason: str) -> AttemptOutcome:
+    async def _verified(self, ended: AttemptOutcome) -> AttemptOutcome:
         """It has returned; its work is verified before that counts."""
         stop = asyncio.Event()
         self._stopping.add_done_callback(lambda _: stop.set())
-        elapsed = self._clock.monotonic() - self._standing.began
-        ended = Ended(End.DONE, reason, None, None, elapsed, self._standing)
         env = allowed_environment(self._spec.env, more=self._spec.pass_env)
         left = None if self.lease.limit is None else self.lease.until_limit
         env |= about(self.lease, left, "", "")
         came = await watch_over(self.lease, self.lease.verify, folder=self._folder, env=env, stop=stop)
         if came is None:
             end, why = self._stopping.result()
-            ended = replace(ended, end=end, reason=why)
-        else:
-            ended = judged(ended, came)
-        return await asyncio.get_running_loop().run_in_executor(None, self._receipted, ended)
+            return dataclasses.replace(ended, end=end, reason=why)
+        return judged(ended, came)
 
     async def _watch(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
         loop = asyncio.get_running_loop()
@@ -550,32 +546,10 @@ class FunctionRun:
         ABANDONED[work] = None
         work.add_done_callback(_let_go)
 
-    def _outcome(self, end: End, reason: str, limit: int | None) -> AttemptOutcome:
-        if end is End.DONE:
-            return AttemptOutcome(end, reason)
+    def _outcome(self, end: End, reason: str, limit: int | None = None) -> AttemptOutcome:
         elapsed = self._clock.monotonic() - self._standing.began
-        return self._receipted(Ended(end, reason, limit, None, elapsed, self._standing))
+        return AttemptOutcome(end, reason, None, limit, elapsed, self._standing)
 
-    def _receipted(self, ended: Ended) -> AttemptOutcome:
-        lease = self.lease
-        flight = InFlightRecord(
-            task=lease.task,
-            name=lease.name,
-            attempt=lease.attempt,
-            token=lease.token,
-            agent=lease.agent,
-            run=lease.run,
-            argv=(self._spec.function,),
-            cwd=self._folder,
-            began_at=self._began_at,
-        )
-        keeping = AttemptRecorder(flight, self._home, SnapshotLimits(), self._clock)
-        receipt = keeping.write(ended, partial=False)
-        return AttemptOutcome(
-            ended.end,
-            ended.reason,
-            receipt=receipt,
-            receipt_path=keeping.path,
-            verification=ended.verification,
-            warnings=keeping.warnings,
-        )
+    def _receipted(self, ended: AttemptOutcome) -> AttemptOutcome:
+        flight = flight_of(self.lease, self._began_at, argv=(self._spec.function,), cwd=self._folder)
+        return AttemptRecorder(flight, self._home, SnapshotLimits(), self._clock).settled(ended)

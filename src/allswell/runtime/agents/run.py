@@ -15,7 +15,6 @@ from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
-from allswell.domain.ids import Millis
 from allswell.domain.receipts.receipt import End
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.retry import ErrorClass, Failure
@@ -26,13 +25,12 @@ from allswell.runtime.attempt import (
     AttemptLimits,
     AttemptOutcome,
     AttemptRunner,
-    InFlightRecord,
     SharedSampler,
     order_for,
 )
 from allswell.runtime.attempt.launch import PLACE, LaunchSpec, OutputListeners, must_be_read
 from allswell.runtime.attempt.outcome import OutcomeReport
-from allswell.runtime.attempt.record import AttemptRecorder, Ended
+from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.calls import is_async
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import rewrite_file, write_file
@@ -55,24 +53,10 @@ def unstarted(
 ) -> AttemptOutcome:
     """The outcome of an attempt that never began, with its receipt; `stopped` says why, where that was an order."""
     reason, end = stopped or (str(error), End.NOT_STARTED)
-    flight = InFlightRecord(
-        task=lease.task,
-        name=lease.name,
-        attempt=lease.attempt,
-        token=lease.token,
-        agent=lease.agent,
-        run=lease.run,
-        argv=spec.command or (spec.function,),
-        cwd=spec.cwd,
-        began_at=Millis(clock.wall()),
-    )
-    keeping = AttemptRecorder(flight, home, SnapshotLimits(), clock)
-    ended = Ended(end, reason, standing=EvidenceState(clock.monotonic()))
-    receipt = keeping.write(ended, partial=False)
+    flight = flight_of(lease, clock.wall(), argv=spec.command or (spec.function,), cwd=spec.cwd)
     known = error if isinstance(error, AllswellError) else None
-    return AttemptOutcome(
-        end, reason, receipt=receipt, receipt_path=keeping.path, error=known, warnings=keeping.warnings
-    )
+    ended = AttemptOutcome(end, reason, standing=EvidenceState(clock.monotonic()), error=known)
+    return AttemptRecorder(flight, home, SnapshotLimits(), clock).settled(ended)
 
 
 # An attempt by a command: its words filled in, run under the warden, heard and spoken to.

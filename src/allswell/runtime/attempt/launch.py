@@ -21,7 +21,7 @@ from typing import IO
 
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
-from allswell.domain.agents.evidence import BUSY
+from allswell.domain.agents.evidence import BUSY, EvidenceState
 from allswell.domain.agents.handover import in_words, on_one_line
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
@@ -151,13 +151,20 @@ def order_for(
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """How an attempt ended. What follows for the task is for the caller to say."""
+    """How an attempt ended, or is ending, as far as it is known. What follows for the task is for the caller to say."""
 
     end: End
     reason: str
     """In words."""
     result: Result | None = None
     """How the process tree ended; None if it never started."""
+    limit: int | None = None
+    """The limit that it has reached, in ms."""
+    elapsed: int = 0
+    standing: EvidenceState | None = None
+    """What it had shown."""
+    session: tuple[str, str] | None = None
+    """The agent's own session: dialect and id."""
     receipt: Receipt | None = None
     """None at a good end."""
     receipt_path: Path | None = None

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-
-import msgspec
-from msgspec.structs import replace
+from dataclasses import replace
 
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied
 from allswell.domain.agents.output import AgentLine, not_done, plain_refusal, with_denied
@@ -21,9 +19,8 @@ from allswell.domain.receipts.receipt import End, taken_away
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, LeaseLost
 from allswell.runtime.attempt.control import ControlHandler
-from allswell.runtime.attempt.launch import AttemptLimits
+from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.progress import ProgressMonitor
-from allswell.runtime.attempt.record import Ended
 from allswell.runtime.process import Ending, Result
 from allswell.timing.clock import Clock
 
@@ -83,7 +80,7 @@ class LimitChecker:
             moments.append(self._gathering.standing.idle_at(self._limits.idle))
         return max(min(moments) - now, 1) / 1_000
 
-    def verdict(self) -> Ended | None:
+    def verdict(self) -> AttemptOutcome | None:
         """Why it should be ended now, if it should."""
         now = self._clock.monotonic()
         said = self._holder.last_word
@@ -121,7 +118,7 @@ class LimitChecker:
             return ""  # it was ended for that
         return "" if refusal is None else f" while it was waiting for the provider: {refusal.words}"
 
-    def _outstayed(self, said: str, now: int) -> Ended | None:
+    def _outstayed(self, said: str, now: int) -> AttemptOutcome | None:
         if self._leave_at is None:
             self._leave_at = now + self._limits.leave
         if now < self._leave_at:
@@ -129,11 +126,11 @@ class LimitChecker:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: Result, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> Ended:
+    def by_itself(self, result: Result, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> AttemptOutcome:
         """How it ended, if nobody ended it; its last line may say what its exit code does not."""
-        return msgspec.structs.replace(self._by_itself(result, last_line, denied), denied=denied)
+        return replace(self._by_itself(result, last_line, denied), denied=denied)
 
-    def _by_itself(self, result: Result, last_line: AgentLine, denied: Denied) -> Ended:
+    def _by_itself(self, result: Result, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
         said = self._holder.last_word
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
@@ -148,7 +145,7 @@ class LimitChecker:
             if failure is not None:
                 but = ", but it was not done" if result.exit_code == 0 else ""
                 ended = self.so(End.FAILED, f"{code}{but}: {failure.message}", result=result)
-                return msgspec.structs.replace(ended, failure=with_denied(failure, denied))
+                return replace(ended, failure=with_denied(failure, denied))
             if result.exit_code == 0:
                 return self.so(End.DONE, code, result=result)
             return self.so(End.FAILED, f"{code}{self._refused()}", result=result)
@@ -163,19 +160,19 @@ class LimitChecker:
             return False
         return result.exit_code != 0 and self._clock.monotonic() - self.interrupted_at <= _AFTER_INTERRUPT
 
-    def by_last_word(self, ended: Ended) -> Ended:
+    def by_last_word(self, ended: AttemptOutcome) -> AttemptOutcome:
         """How it ended, if its last word came while it was being ended: the store has taken that, so it counts."""
         said = self._holder.last_word
         if said is None or ended.end is _BY_WORD[said]:
             return ended
         reason = f"it said {said} while it was being ended ({ended.reason})"
-        return msgspec.structs.replace(ended, end=_BY_WORD[said], reason=reason, limit=None)
+        return replace(ended, end=_BY_WORD[said], reason=reason, limit=None)
 
-    def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> Ended:
+    def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> AttemptOutcome:
         """An end, with all that was seen until now."""
         standing = self._gathering.standing
         elapsed = self._clock.monotonic() - standing.began
-        return Ended(end, reason, limit, result, elapsed, standing, self._gathering.session)
+        return AttemptOutcome(end, reason, result, limit, elapsed, standing, self._gathering.session)
 
 
 def _lost(result: Result) -> str:
@@ -202,7 +199,7 @@ _PATIENCE = 1.0
 """Seconds for the store to answer: meanwhile the agent goes on."""
 
 
-async def as_the_store_has_it(lease: Lease, ended: Ended) -> Ended:
+async def as_the_store_has_it(lease: Lease, ended: AttemptOutcome) -> AttemptOutcome:
     """The end of an attempt whose lease may be gone: by itself or not, it is told as the store has it."""
     by_itself = ended.result is not None
     if by_itself:
@@ -219,7 +216,7 @@ async def as_the_store_has_it(lease: Lease, ended: Ended) -> Ended:
     return replace(ended, end=end, reason=reason, limit=lease.limit if end is End.TIMEOUT else ended.limit)
 
 
-def overtaken(ended: Ended, result: Result) -> Ended:
+def overtaken(ended: AttemptOutcome, result: Result) -> AttemptOutcome:
     """An end that was decided, with how the tree then ended: it may have been quicker than we were."""
     reason = ended.reason
     if result.ending is Ending.EXITED:

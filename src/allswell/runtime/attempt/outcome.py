@@ -22,17 +22,15 @@ import msgspec
 from msgspec import UNSET
 
 from allswell.domain.agents.denied import remark
-from allswell.domain.ids import Millis
 from allswell.domain.lease.cost import Spend
 from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
 from allswell.domain.receipts.receipt import End, Receipt, receipt_id
 from allswell.domain.rules.command import Command, Keep
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.values import hide
 from allswell.engine.lease import Held, LastWord, Lease
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt.launch import AttemptOutcome
-from allswell.runtime.attempt.record import FlightFile, InFlightRecord, KeptCommand, take_off
+from allswell.runtime.attempt.record import FlightFile, InFlightRecord, KeptCommand, flight_of, take_off
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock, SystemClock
 
@@ -150,16 +148,7 @@ class OutcomeReport:
         """Write what is pending into the note; where that cannot be, this process alone knows of it."""
         lease = self._lease
         if self._flight is None:
-            self._flight = InFlightRecord(
-                task=lease.task,
-                name=lease.name,
-                attempt=lease.attempt,
-                token=lease.token,
-                agent=lease.agent,
-                run=lease.run,
-                began_at=Millis(self._clock.wall()),
-                store=hide(lease.store),
-            )
+            self._flight = flight_of(lease, self._clock.wall())
         flight = msgspec.structs.replace(self._flight, report=self.commands)
         try:
             if self._file is None:

@@ -29,7 +29,7 @@ from allswell.domain.agents.cost import usd
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
 from allswell.domain.agents.status import Survivor, named
-from allswell.domain.ids import Millis, TaskId, file_name
+from allswell.domain.ids import TaskId, file_name
 from allswell.domain.lease.model import stop_margin, stop_reserve
 from allswell.domain.receipts.receipt import End
 from allswell.domain.rules.event import (
@@ -47,7 +47,6 @@ from allswell.domain.rules.event import (
     TOKENS_OUT,
 )
 from allswell.domain.task.model import raised
-from allswell.domain.values import hide
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError
@@ -66,7 +65,7 @@ from allswell.runtime.attempt.orphans import check_folder, note_survivors
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.attempt.output import Streams
 from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, WorkPlace
-from allswell.runtime.attempt.record import AttemptRecorder, Ended, FlightFile, InFlightRecord, take_off, work_folder
+from allswell.runtime.attempt.record import AttemptRecorder, FlightFile, flight_of, take_off, work_folder
 from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.process import KEEPER, Ending, Handle, Result, WardenCommand, begin, working_in
 from allswell.runtime.receipts import StateDir
@@ -284,23 +283,17 @@ class AttemptRunner:
         stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
         folder = work_folder(order.folder)
         top = None if folder is None else find_top(folder)
-        flight = InFlightRecord(
-            task=lease.task,
-            name=lease.name,
-            attempt=lease.attempt,
-            token=lease.token,
-            agent=lease.agent,
-            run=lease.run,
+        flight = flight_of(
+            lease,
+            self._clock.wall(),
             argv=order.argv,
             cwd=order.cwd,
             folder=None if folder is None else str(folder),
             head=None if top is None else head_of(top),
-            began_at=Millis(self._clock.wall()),
             grace=order.limits.grace,
             stdout=stdout,
             stderr=stderr,
             socket=str(self._desk.folder),
-            store=hide(lease.store),
             resume=order.resume,
         )
         keeping = self.keeping = AttemptRecorder(flight, self._home, order.snapshot, self._clock)
@@ -408,20 +401,12 @@ class AttemptRunner:
             self._report.attach(keeping.flight, self._file)
 
     async def _not_started(self, keeping: AttemptRecorder, error: AllswellError) -> AttemptOutcome:
-        ended = self._judge.so(End.NOT_STARTED, str(error))
-        receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
-        return AttemptOutcome(
-            ended.end,
-            ended.reason,
-            receipt=receipt,
-            receipt_path=keeping.path,
-            error=error,
-            warnings=keeping.warnings,
-        )
+        ended = dataclasses.replace(self._judge.so(End.NOT_STARTED, str(error)), error=error)
+        return await _in_thread(lambda: keeping.settled(ended))
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
-    async def _watch(self, handle: Handle, keeping: AttemptRecorder) -> Ended:
+    async def _watch(self, handle: Handle, keeping: AttemptRecorder) -> AttemptOutcome:
         streams = self._streams
         assert streams is not None  # noqa: S101 - `_prepare` made them
         ending = asyncio.ensure_future(self._result(handle, keeping))
@@ -457,13 +442,13 @@ class AttemptRunner:
                 waiting.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _goes_on(self, verdict: Ended) -> bool:
+    async def _goes_on(self, verdict: AttemptOutcome) -> bool:
         """Whether the store says otherwise: its limit has moved, or its lease is renewed in the last moment."""
         if verdict.end is End.TIMEOUT:
             return await self.lease.confirm()
         return self._is_cut_off(verdict) and await self.lease.renew_in_time()
 
-    def _is_cut_off(self, verdict: Ended) -> bool:
+    def _is_cut_off(self, verdict: AttemptOutcome) -> bool:
         """Whether it is ended because the store does not answer, and not because the store has said so."""
         lease, ordered = self.lease, self._judge.order is not None
         return verdict.end is End.LEASE_LOST and not ordered and lease.lost is None and not lease.over
@@ -478,12 +463,12 @@ class AttemptRunner:
         folder = work_folder(self.order.folder) or Path(self.order.cwd)
         return msgspec.structs.replace(denied, no_allow=why_not(self.order.argv), work=place_of(folder))
 
-    def _with_place(self, ended: Ended) -> Ended:
+    def _with_place(self, ended: AttemptOutcome) -> AttemptOutcome:
         failure = ended.failure
         if failure is None or failure.denied is None or failure.denied.work:
             return ended
         placed = msgspec.structs.replace(failure, denied=self._placed(failure.denied))
-        return msgspec.structs.replace(ended, failure=placed)
+        return dataclasses.replace(ended, failure=placed)
 
     def _heard(self, seen: Evidence) -> None:
         if self._on_evidence is not None:
@@ -495,7 +480,7 @@ class AttemptRunner:
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
-    async def _cut(self, handle: Handle, keeping: AttemptRecorder, ended: Ended) -> Ended:
+    async def _cut(self, handle: Handle, keeping: AttemptRecorder, ended: AttemptOutcome) -> AttemptOutcome:
         """End the tree for real; unless its last word was said, its work is kept first."""
         if ended.end is not End.DONE:
             cut_off = self._is_cut_off(ended)
@@ -510,7 +495,7 @@ class AttemptRunner:
                 await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
                 if ended.end is not End.IDLE:  # that was said after a last look already
                     await self._gathering.last_look()
-                    ended = msgspec.structs.replace(ended, standing=self.standing)
+                    ended = dataclasses.replace(ended, standing=self.standing)
                 await _in_thread(lambda: keeping.keep_work(ended.reason))
                 await _in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
@@ -522,8 +507,8 @@ class AttemptRunner:
             self._note(keeping, handle)
         return self._judge.by_last_word(overtaken(ended, result))
 
-    async def _settle(self, keeping: AttemptRecorder, ended: Ended) -> AttemptOutcome:
-        receipt, left = None, None
+    async def _settle(self, keeping: AttemptRecorder, ended: AttemptOutcome) -> AttemptOutcome:
+        left = None
         if ended.result is not None and ended.result.background:
             keeping.warn("background", background(ended.result, kept=self.order.keep_children))
         running = () if ended.result is None else ended.result.running
@@ -538,31 +523,25 @@ class AttemptRunner:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
         told = ended.denied.count > 0 or keeping.receipt is not None or ended.verification is not None
         if told or ended.end is not End.DONE:
-            receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
+            ended = await _in_thread(lambda: keeping.settled(ended))
         await self._drain(ended)
         over = await self._paying.settle()
         kept = self.order.keep_transcript or ended.end is not End.DONE
-        return AttemptOutcome(
-            ended.end,
-            ended.reason,
-            ended.result,
-            receipt,
-            keeping.path,
-            None if self._holder.brought else self._holder.last_word,
-            verification=ended.verification,
-            denied=ended.denied,
+        streams = self._streams
+        return dataclasses.replace(
+            ended,
+            said=None if self._holder.brought else self._holder.last_word,
             brought=self._holder.brought,
-            failure=ended.failure,
             expense=self._gathering.meter.total,
             expense_told=self._paying.is_told,
             over_cost=over,
             survivors=left,
             warnings=keeping.warnings,
-            last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
-            transcript=self._streams.kept(ended.result) if self._streams is not None and kept else (None, None),
+            last_words="" if ended.receipt is None or streams is None else streams.last_words(),
+            transcript=streams.kept(ended.result) if streams is not None and kept else (None, None),
         )
 
-    async def _drain(self, ended: Ended) -> None:
+    async def _drain(self, ended: AttemptOutcome) -> None:
         """Let whoever watches take what is left: as long as that takes, unless somebody was told to stop."""
         loop = asyncio.get_running_loop()
         stopped = ended.result is not None and ended.result.ending is not Ending.EXITED

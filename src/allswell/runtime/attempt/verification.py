@@ -14,10 +14,10 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from allswell.domain.duration import show
 from allswell.domain.ids import Millis, TaskId
@@ -27,9 +27,8 @@ from allswell.domain.task.model import OPEN, TaskRow
 from allswell.engine.lease import Held, Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
-from allswell.runtime.attempt.launch import LaunchSpec, about
+from allswell.runtime.attempt.launch import AttemptOutcome, LaunchSpec, about
 from allswell.runtime.attempt.limits import as_the_store_has_it
-from allswell.runtime.attempt.record import Ended
 
 if TYPE_CHECKING:
     from allswell.runtime.run_tool import ToolResult
@@ -110,7 +109,7 @@ class Verifying:
         self._reason = self._reason or reason
         self._stopped.set()
 
-    async def verified(self, ended: Ended, remaining: int | None, *, said: bool) -> Ended:
+    async def verified(self, ended: AttemptOutcome, remaining: int | None, *, said: bool) -> AttemptOutcome:
         """How the attempt ended, once its work was verified; `remaining` is what it has left, in ms, or None.
 
         `said` is whether its agent has said itself that it is done: the store knows that then, and what it brought.
@@ -128,7 +127,7 @@ class Verifying:
         return await as_the_store_has_it(lease, judged(ended, came))
 
 
-def judged(ended: Ended, came: Verification | VerificationStopped) -> Ended:
+def judged(ended: AttemptOutcome, came: Verification | VerificationStopped) -> AttemptOutcome:
     """How an attempt ended that said it was done, once its work was verified, or was not."""
     if isinstance(came, VerificationStopped):
         return replace(ended, end=came.end, reason=came.reason, limit=came.limit)
