@@ -25,7 +25,7 @@ from allswell.domain.agents.cost import Expense, Meter, told_expense
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
 from allswell.domain.agents.status import named
-from allswell.domain.duration import Duration, parse, show
+from allswell.domain.duration import Duration, parse
 from allswell.domain.ids import Millis, QuestionId, TaskId, file_name, is_request
 from allswell.domain.lease.holder import Orders
 from allswell.domain.lease.model import stop_reserve
@@ -42,10 +42,10 @@ from allswell.engine.mesh import COMES_WITHIN, Requested, Wishes
 from allswell.errors import AllswellError, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import say
-from allswell.runtime.attempt import AttemptOutcome
+from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.control import CostReporter
 from allswell.runtime.attempt.launch import about, handover_of
-from allswell.runtime.attempt.limits import ended_by
+from allswell.runtime.attempt.limits import LimitChecker, as_the_store_has_it
 from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.attempt.verification import judged, watch_over
 from allswell.runtime.calls import contained
@@ -395,6 +395,11 @@ class FunctionRun:
         self._work = Work(told_of(brief, lease), lease, self._note, self._spent)
         self._folder = brief.folder
         self._spawner = Spawner(f"{lease.task}.{lease.attempt}")
+        idle, longer = raised(spec.idle, lease.idle_override), f"let it check in, or {longer_idle(spec)}"
+        self._judge = LimitChecker(AttemptLimits(idle=idle, longer_idle=longer), lease, self, clock)
+
+    session = neighbour = last_word = None
+    printed_since = "it has not checked in"
 
     @property
     def standing(self) -> EvidenceState:
@@ -440,10 +445,8 @@ class FunctionRun:
         spawner.reset(alone)
         self._started()
         try:
-            end, reason, limit = await self._watch(work)
+            outcome = await self._watch(work)
             if not work.done():
-                if end is End.LEASE_LOST:
-                    end, reason = await ended_by(self.lease) or (end, reason)
                 await self._cut(work)
         except asyncio.CancelledError:
             self.stop("its caller was cancelled")
@@ -455,8 +458,7 @@ class FunctionRun:
         if asked is not None:
             self._meter.add(asked)
         over = await self._paying.settle()
-        outcome = self._outcome(end, reason, limit)
-        if end is End.DONE and self.lease.verify:
+        if outcome.end is End.DONE and self.lease.verify:
             outcome = await self._verified(outcome)
         if outcome.end is not End.DONE or outcome.verification is not None:
             outcome = await asyncio.get_running_loop().run_in_executor(None, self._receipted, outcome)
@@ -483,55 +485,43 @@ class FunctionRun:
             return dataclasses.replace(ended, end=end, reason=why)
         return judged(ended, came)
 
-    async def _watch(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
-        loop = asyncio.get_running_loop()
-        hard_at = loop.time() + self.lease.until_limit / 1_000
-        idle = raised(self._spec.idle, self.lease.idle_override)
+    async def _watch(self, work: asyncio.Future[Any]) -> AttemptOutcome:
+        judge, lease = self._judge, self.lease
         while True:
-            pause = min(_LOOK, max(hard_at - loop.time(), 0), max(self.lease.until_stop / 1_000, 0.001))
+            pause = min(_LOOK, judge.pause())
             await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                return self._ended(work)
+                return judge.so(*self._ended(work))
             if self._stopping.done():
-                return (*self._stopping.result(), None)
-            if loop.time() >= hard_at and await self.lease.confirm():
-                hard_at = loop.time() + self.lease.until_limit / 1_000
-            if loop.time() >= hard_at:
-                return (End.TIMEOUT, *self.lease.limit_reached)
-            if self.lease.over:
-                return End.ASKED, "it let go of the task", None
-            if self.lease.until_stop == 0 and not await self.lease.renew_in_time():
-                return (
-                    End.LEASE_LOST,
-                    "its lease has ended" if self.lease.lost is None else self.lease.lost.reason,
-                    None,
-                )
+                return judge.so(*self._stopping.result())
+            if lease.over:
+                return judge.so(End.ASKED, "it let go of the task")
             if self._work.waits_for:
                 waits = f"it waits for the answer to {self._work.waits_for[0]}"
                 self._standing = self._standing.heard(Evidence(Sign.PROTOCOL, self._clock.monotonic(), waits))
-            if idle is not None and self._clock.monotonic() >= self._standing.idle_at(idle):
-                longer = f"let it check in, or {longer_idle(self._spec)}"
-                return End.IDLE, f"it has not checked in for {show(idle)}; if it was at work: {longer}", idle
+            verdict = judge.verdict()
+            if verdict is not None and not await judge.goes_on(verdict):
+                return verdict if judge.is_cut_off(verdict) else await as_the_store_has_it(lease, verdict)
 
-    def _ended(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
+    def _ended(self, work: asyncio.Future[Any]) -> tuple[End, str]:
         if work.cancelled():
-            return End.INTERRUPTED, "it was cancelled from inside", None
+            return End.INTERRUPTED, "it was cancelled from inside"
         error = work.exception()
         if error is None and self.lease.over:
             return self._let_go()
         if error is None:
             self.result = work.result()
-            return End.DONE, "it returned", None
+            return End.DONE, "it returned"
         if isinstance(error, AllswellError) and self.lease.over:
-            return End.ASKED, _ASKED, None
+            return End.ASKED, _ASKED
         self.failure = failure_of(error)
-        return End.FAILED, f"{type(error).__name__}: {error}"[:1_000], None
+        return End.FAILED, f"{type(error).__name__}: {error}"[:1_000]
 
-    def _let_go(self) -> tuple[End, str, int | None]:
+    def _let_go(self) -> tuple[End, str]:
         """It has returned after its attempt was over: that is not done."""
         if self.lease.blocked_on is not None:
-            return End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}", None
-        return (End.RELEASED, "it declined it", None) if is_request(self.lease.task) else (End.ASKED, _ASKED, None)
+            return End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}"
+        return (End.RELEASED, "it declined it") if is_request(self.lease.task) else (End.ASKED, _ASKED)
 
     async def _cut(self, work: asyncio.Future[Any]) -> None:
         """Cancel, and cancel again within the grace; then it is given up."""
@@ -545,10 +535,6 @@ class FunctionRun:
                 return
         ABANDONED[work] = None
         work.add_done_callback(_let_go)
-
-    def _outcome(self, end: End, reason: str, limit: int | None = None) -> AttemptOutcome:
-        elapsed = self._clock.monotonic() - self._standing.began
-        return AttemptOutcome(end, reason, None, limit, elapsed, self._standing)
 
     def _receipted(self, ended: AttemptOutcome) -> AttemptOutcome:
         flight = flight_of(self.lease, self._began_at, argv=(self._spec.function,), cwd=self._folder)

@@ -10,17 +10,17 @@ import asyncio
 import contextlib
 import signal
 from dataclasses import replace
+from typing import Protocol
 
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied
+from allswell.domain.agents.evidence import EvidenceState
 from allswell.domain.agents.output import AgentLine, not_done, plain_refusal, with_denied
 from allswell.domain.duration import show
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.receipts.receipt import End, taken_away
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, LeaseLost
-from allswell.runtime.attempt.control import ControlHandler
 from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome
-from allswell.runtime.attempt.progress import ProgressMonitor
 from allswell.runtime.process import Ending, Result
 from allswell.timing.clock import Clock
 
@@ -33,20 +33,46 @@ _AFTER_INTERRUPT = 10_000
 _BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED, "decline": End.RELEASED}
 
 
+class Observed(Protocol):
+    """What is known of an attempt while it runs."""
+
+    @property
+    def standing(self) -> EvidenceState:
+        """What it has shown so far."""
+        ...
+
+    @property
+    def session(self) -> tuple[str, str] | None:
+        """The agent's own session: dialect and id."""
+        ...
+
+    @property
+    def neighbour(self) -> str | None:
+        """Who works in the same folder: then files are no evidence."""
+        ...
+
+    @property
+    def printed_since(self) -> str:
+        """What it has done since its last proof of progress, in words."""
+        ...
+
+    @property
+    def last_word(self) -> str | None:
+        """What its agent has said last (`done`, `fail`, …), which has ended it."""
+        ...
+
+
 class LimitChecker:
     """Holds one attempt to its limits; the clock begins when this is made."""
 
-    def __init__(
-        self, limits: AttemptLimits, lease: Lease, holder: ControlHandler, gathering: ProgressMonitor, clock: Clock
-    ) -> None:
+    def __init__(self, limits: AttemptLimits, lease: Lease, observed: Observed, clock: Clock) -> None:
         self.order: tuple[End, str] | None = None
         """What somebody ordered, and why."""
         self.interrupted_at: int | None = None
         """When Ctrl-C was last typed at the command's own terminal."""
         self._limits = limits
         self._lease = lease
-        self._holder = holder
-        self._gathering = gathering
+        self._seen = observed
         self._clock = clock
         self._leave_at: int | None = None
         now = clock.monotonic()
@@ -77,13 +103,13 @@ class LimitChecker:
             return max(self._leave_at - now, 1) / 1_000
         moments = [self._hard_at, now + min(self._lease.until_stop, _AWAKE)]
         if self._limits.idle is not None:
-            moments.append(self._gathering.standing.idle_at(self._limits.idle))
+            moments.append(self._seen.standing.idle_at(self._limits.idle))
         return max(min(moments) - now, 1) / 1_000
 
     def verdict(self) -> AttemptOutcome | None:
         """Why it should be ended now, if it should."""
         now = self._clock.monotonic()
-        said = self._holder.last_word
+        said = self._seen.last_word
         if self.order is not None:
             end, reason = self.order
             refused = self._refused() if end is End.INTERRUPTED and said is None else ""
@@ -103,17 +129,28 @@ class LimitChecker:
             over = "its lease was ended" if self._lease.over else "its lease could not be renewed in time"
             return self.so(End.LEASE_LOST, over)
         idle = self._limits.idle
-        if idle is not None and now >= self._gathering.standing.idle_at(idle):
-            beside = self._gathering.neighbour
+        if idle is not None and now >= self._seen.standing.idle_at(idle):
+            beside = self._seen.neighbour
             blind = "" if beside is None else f"; files were no evidence: attempt {beside} works in the same folder"
-            printed = self._gathering.printed_since
+            printed = self._seen.printed_since
             longer = f"; if it was at work: {self._limits.longer_idle}" if self._limits.longer_idle else ""
             return self.so(End.IDLE, f"nothing showed progress for {show(idle)}; {printed}{blind}{longer}", idle)
         return None
 
+    async def goes_on(self, verdict: AttemptOutcome) -> bool:
+        """Whether the store says otherwise: its limit has moved, or its lease is renewed in the last moment."""
+        if verdict.end is End.TIMEOUT:
+            return await self._lease.confirm()
+        return self.is_cut_off(verdict) and await self._lease.renew_in_time()
+
+    def is_cut_off(self, verdict: AttemptOutcome) -> bool:
+        """Whether it is ended because the store does not answer, and not because the store has said so."""
+        lease = self._lease
+        return verdict.end is End.LEASE_LOST and self.order is None and lease.lost is None and not lease.over
+
     def _refused(self) -> str:
         """That its client waited for a provider that refuses, where it did: that is why it was not done."""
-        refusal = self._gathering.standing.refusal
+        refusal = self._seen.standing.refusal
         if refusal is not None and self.order is not None and refusal.words in self.order[1]:
             return ""  # it was ended for that
         return "" if refusal is None else f" while it was waiting for the provider: {refusal.words}"
@@ -131,7 +168,7 @@ class LimitChecker:
         return replace(self._by_itself(result, last_line, denied), denied=denied)
 
     def _by_itself(self, result: Result, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
-        said = self._holder.last_word
+        said = self._seen.last_word
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
         if self._lease.blocked_on is not None and result.ending is Ending.EXITED:
@@ -162,7 +199,7 @@ class LimitChecker:
 
     def by_last_word(self, ended: AttemptOutcome) -> AttemptOutcome:
         """How it ended, if its last word came while it was being ended: the store has taken that, so it counts."""
-        said = self._holder.last_word
+        said = self._seen.last_word
         if said is None or ended.end is _BY_WORD[said]:
             return ended
         reason = f"it said {said} while it was being ended ({ended.reason})"
@@ -170,9 +207,9 @@ class LimitChecker:
 
     def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> AttemptOutcome:
         """An end, with all that was seen until now."""
-        standing = self._gathering.standing
+        standing = self._seen.standing
         elapsed = self._clock.monotonic() - standing.began
-        return AttemptOutcome(end, reason, result, limit, elapsed, standing, self._gathering.session)
+        return AttemptOutcome(end, reason, result, limit, elapsed, standing, self._seen.session)
 
 
 def _lost(result: Result) -> str:

@@ -187,7 +187,7 @@ class AttemptRunner:
         self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
         self._paying = CostReporter(lease, self._gathering.meter, lambda why: self.stop(why, End.COSTLY))
         self._gathering.on_cost = self._paying.hear
-        self._judge = LimitChecker(order.limits, lease, self._holder, self._gathering, self._clock)
+        self._judge = LimitChecker(order.limits, lease, self, self._clock)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -205,6 +205,21 @@ class AttemptRunner:
     def printed_since(self) -> str:
         """What it has printed since its last proof of progress, in words."""
         return self._gathering.printed_since
+
+    @property
+    def session(self) -> tuple[str, str] | None:
+        """The agent's own session, where its protocol names it."""
+        return self._gathering.session
+
+    @property
+    def neighbour(self) -> str | None:
+        """Who works in the same folder: then files are no evidence."""
+        return self._gathering.neighbour
+
+    @property
+    def last_word(self) -> str | None:
+        """What its agent has said last through its socket."""
+        return self._holder.last_word
 
     @property
     def requests(self) -> tuple[TaskId, ...]:
@@ -432,8 +447,10 @@ class AttemptRunner:
                     verdict = self._judge.verdict()
                 if verdict is not None and self.stands and verdict.end in _LIMITS:
                     verdict = None
-                if verdict is not None and not await self._goes_on(verdict):
-                    return verdict if self._is_cut_off(verdict) else await as_the_store_has_it(self.lease, verdict)
+                if verdict is not None and not await self._judge.goes_on(verdict):
+                    return (
+                        verdict if self._judge.is_cut_off(verdict) else await as_the_store_has_it(self.lease, verdict)
+                    )
                 await either(news, self._judge.pause())
         finally:
             self._teller.end()
@@ -441,17 +458,6 @@ class AttemptRunner:
             for waiting in beside:
                 waiting.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-
-    async def _goes_on(self, verdict: AttemptOutcome) -> bool:
-        """Whether the store says otherwise: its limit has moved, or its lease is renewed in the last moment."""
-        if verdict.end is End.TIMEOUT:
-            return await self.lease.confirm()
-        return self._is_cut_off(verdict) and await self.lease.renew_in_time()
-
-    def _is_cut_off(self, verdict: AttemptOutcome) -> bool:
-        """Whether it is ended because the store does not answer, and not because the store has said so."""
-        lease, ordered = self.lease, self._judge.order is not None
-        return verdict.end is End.LEASE_LOST and not ordered and lease.lost is None and not lease.over
 
     def _denied(self) -> Denied:
         """The calls that its program has refused so far."""
@@ -483,7 +489,7 @@ class AttemptRunner:
     async def _cut(self, handle: Handle, keeping: AttemptRecorder, ended: AttemptOutcome) -> AttemptOutcome:
         """End the tree for real; unless its last word was said, its work is kept first."""
         if ended.end is not End.DONE:
-            cut_off = self._is_cut_off(ended)
+            cut_off = self._judge.is_cut_off(ended)
             seconds = stop_margin(self.lease.length or 0) / 4_000 if cut_off else _STANDING_STILL
             handle.freeze()
             stands_still = await _within(seconds, handle.stood_still())
