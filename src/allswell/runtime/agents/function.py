@@ -34,7 +34,6 @@ from allswell.domain.question import Option
 from allswell.domain.receipts.receipt import End
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.classify import failure_of
-from allswell.domain.service.retry import Failure
 from allswell.domain.task.model import OPEN, raised
 from allswell.domain.values import to_json
 from allswell.engine.lease import Lease
@@ -317,7 +316,6 @@ def _json(payload: object) -> str:
 log = logging.getLogger(__name__)
 
 _LOOK = 0.5
-_ASKED = "it asked a human"
 """Seconds between two looks at whether the lease still holds."""
 
 
@@ -376,8 +374,6 @@ class FunctionRun:
         self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, started: Callable[[], None], clock: Clock
     ) -> None:
         self.lease = lease
-        self.result: object = None
-        self.failure: Failure | None = None
         self.inbox: tuple[str, ...] = ()
         self.remark = ""
         self._spec = spec
@@ -491,7 +487,7 @@ class FunctionRun:
             pause = min(_LOOK, judge.pause())
             await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                return judge.so(*self._ended(work))
+                return self._ended(work)
             if self._stopping.done():
                 return judge.so(*self._stopping.result())
             if lease.over:
@@ -503,25 +499,22 @@ class FunctionRun:
             if verdict is not None and not await judge.goes_on(verdict):
                 return verdict if judge.is_cut_off(verdict) else await as_the_store_has_it(lease, verdict)
 
-    def _ended(self, work: asyncio.Future[Any]) -> tuple[End, str]:
+    def _ended(self, work: asyncio.Future[Any]) -> AttemptOutcome:
+        so = self._judge.so
         if work.cancelled():
-            return End.INTERRUPTED, "it was cancelled from inside"
+            return so(End.INTERRUPTED, "it was cancelled from inside")
         error = work.exception()
-        if error is None and self.lease.over:
-            return self._let_go()
-        if error is None:
-            self.result = work.result()
-            return End.DONE, "it returned"
-        if isinstance(error, AllswellError) and self.lease.over:
-            return End.ASKED, _ASKED
-        self.failure = failure_of(error)
-        return End.FAILED, f"{type(error).__name__}: {error}"[:1_000]
-
-    def _let_go(self) -> tuple[End, str]:
-        """It has returned after its attempt was over: that is not done."""
-        if self.lease.blocked_on is not None:
-            return End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}"
-        return (End.RELEASED, "it declined it") if is_request(self.lease.task) else (End.ASKED, _ASKED)
+        if error is None and not self.lease.over:
+            return dataclasses.replace(so(End.DONE, "it returned"), value=work.result())
+        if error is None and self.lease.blocked_on is not None:
+            return so(End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}")
+        if error is None and is_request(self.lease.task):
+            return so(End.RELEASED, "it declined it")
+        if error is None or (isinstance(error, AllswellError) and self.lease.over):
+            return so(End.ASKED, "it asked a human")
+        return dataclasses.replace(
+            so(End.FAILED, f"{type(error).__name__}: {error}"[:1_000]), failure=failure_of(error)
+        )
 
     async def _cut(self, work: asyncio.Future[Any]) -> None:
         """Cancel, and cancel again within the grace; then it is given up."""

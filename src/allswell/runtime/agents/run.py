@@ -110,8 +110,6 @@ class CommandRun:
         report: OutcomeReport | None = None,
     ) -> None:
         self.lease = lease
-        self.result: object = None
-        self.failure: Failure | None = None
         self.inbox: tuple[str, ...] = ()
         self._spec = spec
         self._brief = brief
@@ -178,14 +176,12 @@ class CommandRun:
                     os.close(handle)
             self._input = None
             self._brief.remove()
-        self.result = {"exit_code": outcome.exit_code}
-        if outcome.failure is not None:
-            self.failure = outcome.failure
-        elif outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0):
-            tail = self._tail.decode("utf-8", "replace").strip()
-            said = f"{outcome.reason}:\n{tail}" if tail else outcome.reason
-            self.failure = Failure(ErrorClass.TRANSIENT, said)
-        return outcome
+        failed = outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0)
+        if outcome.failure is not None or not failed:
+            return outcome
+        tail = self._tail.decode("utf-8", "replace").strip()
+        failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}:\n{tail}" if tail else outcome.reason)
+        return dataclasses.replace(outcome, failure=failure)
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
         """Order the stop; what it was up to is kept first."""
@@ -227,10 +223,6 @@ class Running(Protocol):
     """One attempt by an agent, whatever kind it is; `run` is called once and raises nothing that the agent does."""
 
     lease: Lease
-    result: object
-    """What the task is completed with, once it has ended well."""
-    failure: Failure | None
-    """Why it failed, where the agent has said so better than an exit code does."""
     inbox: tuple[str, ...]
     """The requests of other agents that wait for its answer."""
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+from msgspec import UNSET
+
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
 from allswell.domain.agents.evidence import BUSY, EvidenceState
@@ -172,7 +174,9 @@ class AttemptOutcome:
     said: str | None = None
     """The agent's last word through its socket (`done`, `fail`, `release`, `ask`): the lease is over then."""
     failure: Failure | None = None
-    """What the agent itself says went wrong, where the last line of its output does: exit code 0 is not always done."""
+    """What went wrong, where the agent has said so better than an exit code does: exit code 0 is not always done."""
+    value: object = UNSET
+    """What it returned, where it is a function."""
     verification: Verification | None = None
     """What came of the verification of its work, where its task wants one and it said that it was done."""
     denied: Denied = NOTHING_DENIED
@@ -209,6 +213,11 @@ class AttemptOutcome:
     def exit_code(self) -> int | None:
         """The command's own exit code, if it had one."""
         return None if self.result is None else self.result.exit_code
+
+    @property
+    def brings(self) -> object:
+        """What its task is completed with."""
+        return {"exit_code": self.exit_code} if self.value is UNSET else self.value
 
 
 # What an attempt is told of what came before it: how the last one ended, where its work is, what a human has said.

@@ -29,7 +29,7 @@ from allswell.domain.agents.status import AgentSlot, AgentVerdict, AttemptFacts,
 from allswell.domain.agents.usage import Usage
 from allswell.domain.duration import show
 from allswell.domain.ids import Millis
-from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
+from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.question import Question, without_output
 from allswell.domain.receipts.receipt import End
 from allswell.domain.rules.event import Event
@@ -46,6 +46,7 @@ from allswell.runtime.attempt.launch import OutputListeners
 from allswell.runtime.attempt.outcome import (
     OutcomeReport,
     finish,
+    offer,
     refused_receipt,
     report,
     tell_expense,
@@ -289,7 +290,7 @@ class AttemptSupervisor:
             outcome = await self._say_first(outcome)
             if outcome.said is None and not lease.over:
                 taken = was_taken_away(lease, outcome)
-                followed = await (self._offer(outcome) if taken else self._conclude(outcome))
+                followed = await (offer(lease, outcome) if taken else self._conclude(outcome))
             final = outcome.end in (End.FAILED, End.SIGNALLED) and await self._has_ended()
             told = ended(lease.agent, lease.name, outcome, followed, final=final)
             if self._met_limit and outcome.by_itself:
@@ -328,29 +329,14 @@ class AttemptSupervisor:
             return row is not None and row.task.state != OPEN
         return False
 
-    async def _offer(self, outcome: AttemptOutcome) -> AfterCheck | None:
-        """What an agent brought that ended by itself when its lease was lost; a task that is still ours goes back."""
-        run = self._run
-        if outcome.end is End.DONE or (outcome.by_itself and outcome.exit_code == 0 and outcome.failure is None):
-            try:
-                return await finish(self.lease, outcome, None if run is None else run.result)
-            except Refused as error:
-                if error.code != NEEDS_VERIFICATION:  # else the store has it, and asks a human when the lease lapses
-                    raise
-        elif run is not None and run.failure is not None:
-            await self.lease.fail(run.failure)
-        elif self.lease.lost is None:
-            await self.lease.release("supervisor_cut_off")
-        return None
-
     async def _conclude(self, outcome: AttemptOutcome) -> AfterCheck | None:
-        lease, run, limit = self.lease, self._run, self._limit
+        lease, limit = self.lease, self._limit
         limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
         account_refused = self._refused_account(outcome)
         if self._was_answered():
             self._shared.accounts.answered(self.slot.spec.limit_of())
         if outcome.end in (End.DONE, End.UNVERIFIED):
-            return await finish(lease, outcome, None if run is None else run.result)
+            return await finish(lease, outcome)
         if limited and limit is not None and self._plan.park_limits:
             await self._park(limit)
         elif account_refused is not None and self._plan.park_limits:
@@ -361,8 +347,8 @@ class AttemptSupervisor:
             await self._not_started(outcome)
         elif outcome.end is End.INTERRUPTED:
             await lease.release("supervisor_stopped")
-        elif run is not None and run.failure is not None and not outcome.over_cost:
-            await lease.fail(run.failure)
+        elif outcome.failure is not None and not outcome.over_cost:
+            await lease.fail(outcome.failure)
         else:
             await report(lease, outcome)
             self._filed = True
@@ -396,10 +382,12 @@ class AttemptSupervisor:
 
     def _refused_account(self, outcome: AttemptOutcome) -> tuple[ErrorClass, str] | None:
         """Why the provider refuses the whole account, if that is how it ended."""
-        refusal, failure = self._refusal, None if self._run is None else self._run.failure
+        refusal, failure = self._refusal, outcome.failure
         if self._given_up and refusal is not None:
             return refusal.error, refusal.message or refusal.words
-        return None if failure is None or not failure.account or not outcome.by_itself else _cause_of(failure)
+        if failure is not None and failure.account and outcome.by_itself:
+            return failure.error, failure.message
+        return None
 
     def _was_answered(self) -> bool:
         """Whether the provider has answered it: it has done more than to begin."""
@@ -580,10 +568,6 @@ class AttemptSupervisor:
         task = asyncio.ensure_future(said())
         self._told.add(task)
         task.add_done_callback(self._told.discard)
-
-
-def _cause_of(failure: Failure) -> tuple[ErrorClass, str]:
-    return failure.error, failure.message
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
