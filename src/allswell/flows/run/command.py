@@ -19,7 +19,7 @@ from allswell.domain.ids import file_name
 from allswell.domain.lease.audit import Audited
 from allswell.domain.lease.verification import AfterCheck, shown
 from allswell.domain.receipts.receipt import End, Receipt, Verification
-from allswell.domain.receipts.step import StepStatus
+from allswell.domain.receipts.step import StepStatus, step_status
 from allswell.domain.scopes import ScopeKind
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.values import nearest
@@ -37,16 +37,6 @@ from allswell.runtime.receipts import Receipts, StateDir
 from allswell.runtime.run_tool import ToolResult, run_tool
 from allswell.runtime.workspace.files import open_there, own_folder, write_file
 from allswell.timing.scopes import ScopeTimeout
-
-_STATUS = {
-    End.DONE: StepStatus.DONE,
-    End.TIMEOUT: StepStatus.TIMEOUT,
-    End.INTERRUPTED: StepStatus.INTERRUPTED,
-    End.LEASE_LOST: StepStatus.LOST,
-    End.CANCELLED: StepStatus.LOST,
-    End.ASKED: StepStatus.ASKED,
-    End.RELEASED: StepStatus.RELEASED,
-}
 
 
 class _Home(StateDir):
@@ -128,14 +118,12 @@ class CommandWork:
         return "" if last is None else last.what
 
     def _came(self, outcome: AttemptOutcome) -> StepOutcome:
-        status = _STATUS.get(outcome.end, StepStatus.FAILED)
+        status = step_status(outcome.end)
         streams = self._named()
         stdout = dict(streams).get("stdout")
         text = "" if stdout is None else _text(stdout)
         failure = None
-        if outcome.end is End.UNVERIFIED:
-            failure = None
-        elif status is StepStatus.FAILED:
+        if status is StepStatus.FAILED and outcome.end is not End.UNVERIFIED:
             failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
         late = status is StepStatus.LOST and outcome.by_itself
         if late and outcome.exit_code != 0:

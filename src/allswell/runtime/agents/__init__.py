@@ -4,15 +4,13 @@
 (sync ones are called in a process of their own: `called`). A remote holder claims by itself: nothing of it runs here.
 """
 
-from allswell.runtime.agents.function import Brief, FunctionRun, brief_for, find_function
+from allswell.runtime.agents.function import FunctionRun, find_function
 from allswell.runtime.agents.run import CommandRun, Running, make_run
 
 __all__ = [
-    "Brief",
     "CommandRun",
     "FunctionRun",
     "Running",
-    "brief_for",
     "find_function",
     "make_run",
 ]

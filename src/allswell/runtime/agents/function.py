@@ -7,26 +7,23 @@ slot is free. What it leaves is a receipt like anybody else's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import importlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
 
 from allswell.domain.agents.cost import Expense, Meter, told_expense
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
-from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
+from allswell.domain.agents.fleet import AgentSpec, longer_idle
 from allswell.domain.agents.status import named
 from allswell.domain.duration import Duration, parse
-from allswell.domain.ids import Millis, QuestionId, TaskId, file_name, is_request
+from allswell.domain.ids import Millis, QuestionId, TaskId, is_request
 from allswell.domain.lease.holder import Orders
 from allswell.domain.lease.model import stop_reserve
 from allswell.domain.mesh.request import InboxItem
@@ -43,17 +40,16 @@ from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import say
 from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.control import CostReporter
-from allswell.runtime.attempt.launch import about, handover_of
+from allswell.runtime.attempt.launch import Brief, LaunchSpec
 from allswell.runtime.attempt.limits import LimitChecker, as_the_store_has_it
 from allswell.runtime.attempt.record import AttemptRecorder, flight_of
-from allswell.runtime.attempt.verification import judged, watch_over
+from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.calls import contained
 from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
 from allswell.runtime.process import allowed_environment
 from allswell.runtime.process.leftovers import Spawner, install, spawner
 from allswell.runtime.propagation import in_attempt
 from allswell.runtime.receipts import StateDir
-from allswell.runtime.workspace.files import remove_file, write_file
 from allswell.timing.clock import Clock
 
 _POLL = 0.25
@@ -252,67 +248,6 @@ class SyncWork:
         return 0 if orders is None else orders.remaining_ms
 
 
-# What one attempt is told: the prompt, what came before it, and where it works; as text, in files, as places.
-
-
-@dataclass(frozen=True)
-class Brief:
-    """What an agent is told about its task."""
-
-    folder: str
-    prompt: str
-    handover: str
-    places: Mapping[str, str]
-    prompt_file: Path
-    orders_file: Path
-
-    @property
-    def work_file(self) -> Path:
-        """What a function in a process of its own is told."""
-        return self.prompt_file.with_suffix(".work")
-
-    def write(self) -> None:
-        """Write the files that it names; `OSError` if that cannot be."""
-        for path, text in ((self.prompt_file, self.prompt), (self.orders_file, "")):
-            write_file(path, text.encode("utf-8", "surrogateescape"), make=True)
-
-    def remove(self) -> None:
-        """Take the files away."""
-        for path in (self.prompt_file, self.orders_file, self.work_file):
-            with contextlib.suppress(OSError):
-                remove_file(path)
-
-
-def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Brief:
-    """The brief of an attempt at the task that is held."""
-    handover = handover_of(lease, home)
-    payload = lease.payload
-    text = "" if payload is None else payload if isinstance(payload, str) else _json(payload)
-    base = home.folder / "briefs" / f"{file_name(lease.task)}.{lease.attempt}"
-    orders_file = base.with_name(base.name + ".orders")
-    prompt_file = base.with_name(base.name + ".prompt")
-    places = {
-        "name": lease.name,
-        "payload": text,
-        "handover": handover,
-        "task": lease.task,
-        "attempt": str(lease.attempt),
-        "agent": lease.agent,
-        "role": lease.role,
-        "folder": folder,
-        "orders_file": str(orders_file),
-    }
-    prompt = "\n".join(line.rstrip() for line in fill(spec.prompt, places).strip().splitlines())
-    while "\n\n\n" in prompt:  # places that were empty leave holes
-        prompt = prompt.replace("\n\n\n", "\n\n")
-    places |= {"prompt": prompt, "prompt_file": str(prompt_file)}
-    return Brief(folder, prompt, handover, places, prompt_file, orders_file)
-
-
-def _json(payload: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
-
-
 log = logging.getLogger(__name__)
 
 _LOOK = 0.5
@@ -392,6 +327,9 @@ class FunctionRun:
         self._folder = brief.folder
         self._spawner = Spawner(f"{lease.task}.{lease.attempt}")
         idle, longer = raised(spec.idle, lease.idle_override), f"let it check in, or {longer_idle(spec)}"
+        env = allowed_environment(spec.env, more=spec.pass_env)
+        order = LaunchSpec((spec.function,), "", brief.folder, env)
+        self._verifying = Verifying(order, lease, lambda what: self._see(Sign.PROTOCOL, what))
         self._judge = LimitChecker(AttemptLimits(idle=idle, longer_idle=longer), lease, self, clock)
 
     session = neighbour = last_word = None
@@ -408,7 +346,10 @@ class FunctionRun:
         return f"asked for help: {', '.join(self._work.waits_for)}" if self._work.waits_for else None
 
     def _note(self, what: str) -> None:
-        self._standing = self._standing.heard(Evidence(Sign.CHECKIN, self._clock.monotonic(), what))
+        self._see(Sign.CHECKIN, what)
+
+    def _see(self, sign: Sign, what: str) -> None:
+        self._standing = self._standing.heard(Evidence(sign, self._clock.monotonic(), what))
 
     def _spent(self, more: Expense) -> None:
         self._meter.add(more)
@@ -429,6 +370,7 @@ class FunctionRun:
             self._grace = min(self._grace, grace)
         if not self._stopping.done():
             self._stopping.set_result((end, reason))
+            self._verifying.stop(reason, end)
 
     async def run(self) -> AttemptOutcome:
         """From the call to the outcome."""
@@ -454,8 +396,7 @@ class FunctionRun:
         if asked is not None:
             self._meter.add(asked)
         over = await self._paying.settle()
-        if outcome.end is End.DONE and self.lease.verify:
-            outcome = await self._verified(outcome)
+        outcome = await self._verifying.verified(outcome, self._judge.remaining, said=False)
         if outcome.end is not End.DONE or outcome.verification is not None:
             outcome = await asyncio.get_running_loop().run_in_executor(None, self._receipted, outcome)
         told = self._paying.is_told
@@ -467,19 +408,6 @@ class FunctionRun:
             ending = asyncio.get_running_loop().run_in_executor(None, self._spawner.end, self._grace)
             if left := await asyncio.shield(ending):
                 log.warning("%s left %s running; ended", self.lease.name, named(left))
-
-    async def _verified(self, ended: AttemptOutcome) -> AttemptOutcome:
-        """It has returned; its work is verified before that counts."""
-        stop = asyncio.Event()
-        self._stopping.add_done_callback(lambda _: stop.set())
-        env = allowed_environment(self._spec.env, more=self._spec.pass_env)
-        left = None if self.lease.limit is None else self.lease.until_limit
-        env |= about(self.lease, left, "", "")
-        came = await watch_over(self.lease, self.lease.verify, folder=self._folder, env=env, stop=stop)
-        if came is None:
-            end, why = self._stopping.result()
-            return dataclasses.replace(ended, end=end, reason=why)
-        return judged(ended, came)
 
     async def _watch(self, work: asyncio.Future[Any]) -> AttemptOutcome:
         judge, lease = self._judge, self.lease
@@ -493,8 +421,7 @@ class FunctionRun:
             if lease.over:
                 return judge.so(End.ASKED, "it let go of the task")
             if self._work.waits_for:
-                waits = f"it waits for the answer to {self._work.waits_for[0]}"
-                self._standing = self._standing.heard(Evidence(Sign.PROTOCOL, self._clock.monotonic(), waits))
+                self._see(Sign.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
             verdict = judge.verdict()
             if verdict is not None and not await judge.goes_on(verdict):
                 return verdict if judge.is_cut_off(verdict) else await as_the_store_has_it(lease, verdict)

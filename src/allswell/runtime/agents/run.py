@@ -20,7 +20,7 @@ from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.runtime.agents.function import Brief, FunctionRun, find_function, told_of
+from allswell.runtime.agents.function import FunctionRun, find_function, told_of
 from allswell.runtime.attempt import (
     AttemptLimits,
     AttemptOutcome,
@@ -28,7 +28,7 @@ from allswell.runtime.attempt import (
     SharedSampler,
     order_for,
 )
-from allswell.runtime.attempt.launch import PLACE, LaunchSpec, OutputListeners, must_be_read
+from allswell.runtime.attempt.launch import PLACE, Brief, LaunchSpec, OutputListeners, must_be_read
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.calls import is_async

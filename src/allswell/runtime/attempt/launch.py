@@ -19,17 +19,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+import msgspec
 from msgspec import UNSET
 
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
 from allswell.domain.agents.evidence import BUSY, EvidenceState
+from allswell.domain.agents.fleet import AgentSpec, fill
 from allswell.domain.agents.handover import in_words, on_one_line
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.refusal import UsageLimit
 from allswell.domain.agents.status import Survivors
 from allswell.domain.agents.usage import Usage
+from allswell.domain.ids import file_name
 from allswell.domain.lease.verification import NOT_VERIFIED
 from allswell.domain.receipts.receipt import End, Receipt, Verification, receipt_id, told
 from allswell.domain.receipts.snapshot import SnapshotLimits
@@ -270,6 +273,67 @@ def with_handover(order: LaunchSpec, lease: Lease, home: StateDir) -> LaunchSpec
     if lease.verify or text:
         argv = tuple(word.replace(PLACE, shortened(text)) for word in argv)
     return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=must_be_read(lease))
+
+
+# What an agent of a fleet is told: the prompt, what came before it, and where it works; as text, in files, as places.
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What an agent is told about its task."""
+
+    folder: str
+    prompt: str
+    handover: str
+    places: Mapping[str, str]
+    prompt_file: Path
+    orders_file: Path
+
+    @property
+    def work_file(self) -> Path:
+        """What a function in a process of its own is told."""
+        return self.prompt_file.with_suffix(".work")
+
+    def write(self) -> None:
+        """Write the files that it names; `OSError` if that cannot be."""
+        for path, text in ((self.prompt_file, self.prompt), (self.orders_file, "")):
+            write_file(path, text.encode("utf-8", "surrogateescape"), make=True)
+
+    def remove(self) -> None:
+        """Take the files away."""
+        for path in (self.prompt_file, self.orders_file, self.work_file):
+            with contextlib.suppress(OSError):
+                remove_file(path)
+
+
+def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Brief:
+    """The brief of an attempt at the task that is held."""
+    handover = handover_of(lease, home)
+    payload = lease.payload
+    text = "" if payload is None else payload if isinstance(payload, str) else _json(payload)
+    base = home.folder / "briefs" / f"{file_name(lease.task)}.{lease.attempt}"
+    orders_file = base.with_name(base.name + ".orders")
+    prompt_file = base.with_name(base.name + ".prompt")
+    places = {
+        "name": lease.name,
+        "payload": text,
+        "handover": handover,
+        "task": lease.task,
+        "attempt": str(lease.attempt),
+        "agent": lease.agent,
+        "role": lease.role,
+        "folder": folder,
+        "orders_file": str(orders_file),
+    }
+    prompt = "\n".join(line.rstrip() for line in fill(spec.prompt, places).strip().splitlines())
+    while "\n\n\n" in prompt:  # places that were empty leave holes
+        prompt = prompt.replace("\n\n\n", "\n\n")
+    places |= {"prompt": prompt, "prompt_file": str(prompt_file)}
+    return Brief(folder, prompt, handover, places, prompt_file, orders_file)
+
+
+def _json(payload: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
 
 
 class ToldAttempt:

@@ -137,7 +137,8 @@ class OutputReader:
         self._said = said
         self._always = (*_ALWAYS_TOLD, *also)
         self._plain = plain
-        self._checkpoint = CheckpointFinder()
+        self._checkpoint: CheckpointFinder | None = None
+        """Made when a plain line may hold one."""
         self._new_line = new_line
         """Takes a line that is new, at most one between two looks."""
         self._finder = LineFinder()
@@ -240,7 +241,8 @@ class OutputReader:
         data = self._rest + piece
         if self._plain and b"\r" in data:
             data = _plain_ends(data)
-        means = self._plain and (self._checkpoint.is_open or any(word in data for word in _WORDS))
+        within = self._checkpoint is not None and self._checkpoint.is_open
+        means = self._plain and (within or any(word in data for word in _WORDS))
         if not means and (self._skipping or not data.startswith(b"{")) and b"\n{" not in data:
             # Nearly everything that is not a protocol ends here. A line may begin with the next piece.
             end = data.rfind(b"\n")
@@ -273,10 +275,11 @@ class OutputReader:
             self._hear_protocol(line, said)
 
     def _hear_plain(self, line: bytes, said: AgentLine) -> None:
-        text = (
-            None if line.startswith(b"{") or not self._plain else self._checkpoint.add(line.decode("utf-8", "replace"))
-        )
-        events = said.events if text is None else (*said.events, CheckpointTold(text))
+        events = said.events
+        if self._plain and not line.startswith(b"{"):
+            self._checkpoint = self._checkpoint or CheckpointFinder()
+            text = self._checkpoint.add(line.decode("utf-8", "replace"))
+            events = events if text is None else (*events, CheckpointTold(text))
         if len(events) > 1:
             self._said(msgspec.structs.replace(said, events=events))
 

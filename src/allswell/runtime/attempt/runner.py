@@ -151,7 +151,7 @@ class AttemptRunner:
         self._on_evidence = on_evidence
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
-        name = f"{file_name(lease.task)}.{lease.attempt}"
+        name = self._name = f"{file_name(lease.task)}.{lease.attempt}"
         place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
         self._gathering = ProgressMonitor(order, place, self._clock, self._heard, tower or SharedSampler())
         spends = QuotaTracker(order.quota, self._clock)
@@ -290,10 +290,8 @@ class AttemptRunner:
             await self._put_away(keeping)
 
     async def _prepare(self) -> AttemptRecorder:
-        order, lease = self.order, self.lease
-        name = f"{file_name(lease.task)}.{lease.attempt}"
-        heard = self._gathering
-        self._streams = Streams(self._home.transcripts, name, order.echo, heard.reader, self._room)
+        order, lease, heard = self.order, self.lease, self._gathering
+        self._streams = Streams(self._home.transcripts, self._name, order.echo, heard.reader, self._room)
         heard.streams = self._streams
         stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
         folder = work_folder(order.folder)

@@ -102,12 +102,13 @@ class Verifying:
         self._lease = lease
         self._heard = heard
         self._stopped = asyncio.Event()
-        self._reason = ""
+        self._end = (End.INTERRUPTED, "")
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, end: End = End.INTERRUPTED) -> None:
         """End it, if it runs; nothing is begun any more."""
-        self._reason = self._reason or reason
-        self._stopped.set()
+        if not self._stopped.is_set():
+            self._end = (end, reason)
+            self._stopped.set()
 
     async def verified(self, ended: AttemptOutcome, remaining: int | None, *, said: bool) -> AttemptOutcome:
         """How the attempt ended, once its work was verified; `remaining` is what it has left, in ms, or None.
@@ -123,7 +124,8 @@ class Verifying:
         env = {**self._order.env, **about(lease, remaining, "", "")}
         came = await watch_over(lease, argv, folder=self._order.cwd, env=env, stop=self._stopped, said=said)
         if came is None:
-            return replace(ended, end=End.INTERRUPTED, reason=self._reason)
+            end, reason = self._end
+            return replace(ended, end=end, reason=reason)
         return await as_the_store_has_it(lease, judged(ended, came))
 
 

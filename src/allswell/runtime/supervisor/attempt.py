@@ -38,11 +38,11 @@ from allswell.domain.task.model import OPEN, TaskRow, raised
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
-from allswell.runtime.agents import Running, brief_for, make_run
+from allswell.runtime.agents import Running, make_run
 from allswell.runtime.agents.run import unstarted
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
-from allswell.runtime.attempt.launch import OutputListeners
+from allswell.runtime.attempt.launch import OutputListeners, brief_for
 from allswell.runtime.attempt.outcome import (
     OutcomeReport,
     finish,
