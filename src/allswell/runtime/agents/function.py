@@ -297,7 +297,7 @@ def told_of(brief: Brief, lease: Lease) -> TaskBrief:
         lease.agent,
         lease.role,
         brief.prompt,
-        brief.handover,
+        brief.handover.text,
         brief.folder,
     )
 
@@ -332,7 +332,7 @@ class FunctionRun:
         self._verifying = Verifying(order, lease, lambda what: self._see(Sign.PROTOCOL, what))
         self._judge = LimitChecker(AttemptLimits(idle=idle, longer_idle=longer), lease, self, clock)
 
-    session = neighbour = last_word = None
+    session = neighbour = None
     printed_since = "it has not checked in"
 
     @property

@@ -1,4 +1,4 @@
-"""The one protocol under which every attempt of a supervised agent runs."""
+"""Every attempt of a supervised agent: by a command, or by a function; both are run, asked and stopped alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
 
@@ -28,7 +27,7 @@ from allswell.runtime.attempt import (
     SharedSampler,
     order_for,
 )
-from allswell.runtime.attempt.launch import PLACE, Brief, LaunchSpec, OutputListeners, must_be_read
+from allswell.runtime.attempt.launch import PLACE, Brief, LaunchSpec, OutputListeners
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.calls import is_async
@@ -155,8 +154,8 @@ class CommandRun:
                     echo=self._keep_tail,
                     listeners=self._listeners,
                     quota=self._quota,
-                    handover=self._brief.handover,
-                    pipes_handover=must_be_read(self.lease) and not _names_handover(self._spec),
+                    handover=self._brief.handover.text,
+                    pipes_handover=self._brief.handover.urgent and not _names_handover(self._spec),
                 )
                 if self._spec.hears == "stdin":
                     source, self._input = os.pipe2(os.O_CLOEXEC)
@@ -219,43 +218,8 @@ class CommandRun:
         del self._tail[:-_TAIL]
 
 
-class Running(Protocol):
-    """One attempt by an agent, whatever kind it is; `run` is called once and raises nothing that the agent does."""
-
-    lease: Lease
-    inbox: tuple[str, ...]
-    """The requests of other agents that wait for its answer."""
-
-    @property
-    def remark(self) -> str:
-        """What is to be said of how it is watched, if anything is."""
-        ...
-
-    @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far."""
-        ...
-
-    @property
-    def waits_for(self) -> str | None:
-        """Another agent's answer that it waits for."""
-        ...
-
-    async def run(self) -> AttemptOutcome:
-        """From the order to the outcome."""
-        ...
-
-    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
-        """Order the stop; what it was up to is kept first."""
-        ...
-
-    def ask(self, words: str) -> tuple[str, ...]:
-        """Ask it for a check-in in every way it can hear; which these are."""
-        ...
-
-    def answered(self, note: str) -> None:
-        """It has checked in, in its own output."""
-        ...
+Running = CommandRun | FunctionRun
+"""One attempt by an agent, whatever kind it is; `run` is called once and raises nothing that the agent does."""
 
 
 def make_run(  # noqa: PLR0913 - four of them are keywords, and are the same for all

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -242,22 +242,22 @@ _SHORTENED = "[The beginning is left out: ALLSWELL_HANDOVER_FILE names a file wi
 _RECEIPT_LINES = 40
 
 
-def handover_of(lease: Lease, home: StateDir, number: int | None = None) -> str:
-    """What earlier attempts and humans have left for this one; empty if there is nothing.
+class ToldBefore(NamedTuple):
+    """What earlier attempts, humans and other agents have left for an attempt."""
 
-    `number` is the attempt's, where that is counted over several tasks.
-    """
-    receipt = _of_last_receipt(lease, home)
-    needs = lease.granted.task.record.needs_ended
-    return in_words(number or lease.attempt, lease.handover, lease.notes, receipt, answers=lease.answers, needs=needs)
+    text: str
+    """Empty if there is nothing."""
+    urgent: bool
+    """Whether a human, another agent or a verification has said something that the attempt must know."""
 
 
-def must_be_read(lease: Lease) -> bool:
-    """Whether a human, another agent or a verification has said something that the next attempt must know."""
-    last = lease.handover
-    return bool(lease.notes or lease.answers or lease.granted.task.record.needs_ended) or (
-        last is not None and (last.reason == NOT_VERIFIED or bool(last.answer))
-    )
+def handover_of(lease: Lease, home: StateDir, number: int | None = None) -> ToldBefore:
+    """What an attempt is told of what came before it; `number` is its own, where that is counted over several tasks."""
+    last, notes, answers = lease.handover, lease.notes, lease.answers
+    needs, receipt = lease.granted.task.record.needs_ended, _of_last_receipt(lease, home)
+    text = in_words(number or lease.attempt, last, notes, receipt, answers=answers, needs=needs)
+    after = last is not None and (last.reason == NOT_VERIFIED or bool(last.answer))
+    return ToldBefore(text, bool(notes or answers or needs) or after)
 
 
 def shortened(text: str) -> str:
@@ -268,11 +268,11 @@ def shortened(text: str) -> str:
 
 def with_handover(order: LaunchSpec, lease: Lease, home: StateDir) -> LaunchSpec:
     """The order of a command that is run as it was typed, with what it is told beside its own words."""
-    text = handover_of(lease, home)
+    text, urgent = handover_of(lease, home)
     argv = order.argv
     if lease.verify or text:
         argv = tuple(word.replace(PLACE, shortened(text)) for word in argv)
-    return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=must_be_read(lease))
+    return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=urgent)
 
 
 # What an agent of a fleet is told: the prompt, what came before it, and where it works; as text, in files, as places.
@@ -284,7 +284,7 @@ class Brief:
 
     folder: str
     prompt: str
-    handover: str
+    handover: ToldBefore
     places: Mapping[str, str]
     prompt_file: Path
     orders_file: Path
@@ -317,7 +317,7 @@ def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Bri
     places = {
         "name": lease.name,
         "payload": text,
-        "handover": handover,
+        "handover": handover.text,
         "task": lease.task,
         "attempt": str(lease.attempt),
         "agent": lease.agent,

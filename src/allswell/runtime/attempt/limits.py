@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -56,16 +57,19 @@ class Observed(Protocol):
         """What it has done since its last proof of progress, in words."""
         ...
 
-    @property
-    def last_word(self) -> str | None:
-        """What its agent has said last (`done`, `fail`, …), which has ended it."""
-        ...
-
 
 class LimitChecker:
     """Holds one attempt to its limits; the clock begins when this is made."""
 
-    def __init__(self, limits: AttemptLimits, lease: Lease, observed: Observed, clock: Clock) -> None:
+    def __init__(
+        self,
+        limits: AttemptLimits,
+        lease: Lease,
+        observed: Observed,
+        clock: Clock,
+        last_word: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`last_word` is what its agent has said last (`done`, `fail`, …), which has ended it."""
         self.order: tuple[End, str] | None = None
         """What somebody ordered, and why."""
         self.interrupted_at: int | None = None
@@ -73,6 +77,7 @@ class LimitChecker:
         self._limits = limits
         self._lease = lease
         self._seen = observed
+        self._last_word = last_word
         self._clock = clock
         self._leave_at: int | None = None
         now = clock.monotonic()
@@ -109,7 +114,7 @@ class LimitChecker:
     def verdict(self) -> AttemptOutcome | None:
         """Why it should be ended now, if it should."""
         now = self._clock.monotonic()
-        said = self._seen.last_word
+        said = self._last_word()
         if self.order is not None:
             end, reason = self.order
             refused = self._refused() if end is End.INTERRUPTED and said is None else ""
@@ -168,7 +173,7 @@ class LimitChecker:
         return replace(self._by_itself(result, last_line, denied), denied=denied)
 
     def _by_itself(self, result: Result, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
-        said = self._seen.last_word
+        said = self._last_word()
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
         if self._lease.blocked_on is not None and result.ending is Ending.EXITED:
@@ -199,7 +204,7 @@ class LimitChecker:
 
     def by_last_word(self, ended: AttemptOutcome) -> AttemptOutcome:
         """How it ended, if its last word came while it was being ended: the store has taken that, so it counts."""
-        said = self._seen.last_word
+        said = self._last_word()
         if said is None or ended.end is _BY_WORD[said]:
             return ended
         reason = f"it said {said} while it was being ended ({ended.reason})"

@@ -187,7 +187,7 @@ class AttemptRunner:
         self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
         self._paying = CostReporter(lease, self._gathering.meter, lambda why: self.stop(why, End.COSTLY))
         self._gathering.on_cost = self._paying.hear
-        self._judge = LimitChecker(order.limits, lease, self, self._clock)
+        self._judge = LimitChecker(order.limits, lease, seen, self._clock, lambda: self._holder.last_word)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -205,21 +205,6 @@ class AttemptRunner:
     def printed_since(self) -> str:
         """What it has printed since its last proof of progress, in words."""
         return self._gathering.printed_since
-
-    @property
-    def session(self) -> tuple[str, str] | None:
-        """The agent's own session, where its protocol names it."""
-        return self._gathering.session
-
-    @property
-    def neighbour(self) -> str | None:
-        """Who works in the same folder: then files are no evidence."""
-        return self._gathering.neighbour
-
-    @property
-    def last_word(self) -> str | None:
-        """What its agent has said last through its socket."""
-        return self._holder.last_word
 
     @property
     def requests(self) -> tuple[TaskId, ...]:
