@@ -588,6 +588,8 @@ def _gemini(wire: _Line) -> AgentLine:
             told = _brought(wire.error) or "it reports an error"
             failure = _by_provider(class_of_answer(None, told), told, None) if wire.status == "error" else None
             events = (TurnEnded(failure, _expense(None, _tokens(wire.stats))),)
+        case _:
+            pass
     return AgentLine("gemini", kind, step, wire.session_id or None, events)
 
 

@@ -92,8 +92,8 @@ def _names_handover(spec: AgentSpec) -> bool:
     return any(PLACE in text for text in (spec.prompt, *spec.command, *spec.env.values()))
 
 
-class CommandRun:
-    """One attempt by a command."""
+class CommandRun(AttemptRunner):
+    """One attempt by an agent's command: begun with its brief, and spoken to while it runs."""
 
     def __init__(  # noqa: PLR0913 - three of them are keywords
         self,
@@ -108,73 +108,50 @@ class CommandRun:
         quota: Quota = QUOTA,
         report: OutcomeReport | None = None,
     ) -> None:
-        self.lease = lease
         self.inbox: tuple[str, ...] = ()
+        """The requests of other agents that wait for its answer."""
         self._spec = spec
         self._brief = brief
-        self._home = home
-        self._listeners = dataclasses.replace(listeners, context_window=spec.context_window)
-        self._started = started
-        self._tower = tower
-        self._quota = quota
-        self._report = report
-        self._attempt: AttemptRunner | None = None
         self._asked = ""
         self._asked_at = 0
-        self._input: int | None = None
-        self._began = EvidenceState(SystemClock().monotonic())
+        self._pipe: tuple[int, int] | None = None
+        """Its standard input, where it hears there: what it reads from, and what we write to."""
         self._tail = bytearray()
-
-    @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far."""
-        return self._began if self._attempt is None else self._attempt.standing
-
-    @property
-    def remark(self) -> str:
-        """That its reaper was stopped, once it was."""
-        return "" if self._attempt is None else self._attempt.remark
+        try:
+            brief.write()
+            if spec.function:
+                write_file(brief.work_file, msgspec.json.encode(told_of(brief, lease)))
+            order = dataclasses.replace(
+                order_of(spec, brief),
+                echo=self._keep_tail,
+                listeners=dataclasses.replace(listeners, context_window=spec.context_window),
+                quota=quota,
+                handover=brief.handover.text,
+                pipes_handover=brief.handover.urgent and not _names_handover(spec),
+            )
+            if spec.hears == "stdin":
+                self._pipe = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self._pipe[1], False)
+                order = dataclasses.replace(order, stdin=self._pipe[0])
+            super().__init__(order, lease, home, orders=self._orders, tower=tower, report=report)
+        except BaseException as error:
+            self._clear()
+            if isinstance(error, OSError):
+                raise Unavailable(f"the brief: {error.strerror}") from error
+            raise
+        self.on_start = started
 
     @property
     def waits_for(self) -> str | None:
         """Another agent's answer that it waits for."""
-        requests = () if self._attempt is None else self._attempt.requests
-        return f"asked for help: {', '.join(requests)}" if requests else None
+        return f"asked for help: {', '.join(self.requests)}" if self.requests else None
 
     async def run(self) -> AttemptOutcome:
-        """From the order to the outcome."""
-        source: int | None = None
+        """From the order to the outcome; of a failure the end of what was printed is told."""
         try:
-            try:
-                self._brief.write()
-                if self._spec.function:
-                    write_file(self._brief.work_file, msgspec.json.encode(told_of(self._brief, self.lease)))
-                order = dataclasses.replace(
-                    order_of(self._spec, self._brief),
-                    echo=self._keep_tail,
-                    listeners=self._listeners,
-                    quota=self._quota,
-                    handover=self._brief.handover.text,
-                    pipes_handover=self._brief.handover.urgent and not _names_handover(self._spec),
-                )
-                if self._spec.hears == "stdin":
-                    source, self._input = os.pipe2(os.O_CLOEXEC)
-                    os.set_blocking(self._input, False)
-                    order = dataclasses.replace(order, stdin=source)
-            except (AllswellError, OSError) as error:
-                told = error if isinstance(error, AllswellError) else Unavailable(f"the brief: {error.strerror}")
-                return unstarted(self._spec, self.lease, self._home, SystemClock(), told)
-            self._attempt = AttemptRunner(
-                order, self.lease, self._home, orders=self._orders, tower=self._tower, report=self._report
-            )
-            self._attempt.on_start = self._started
-            outcome = await self._attempt.run()
+            outcome = await super().run()
         finally:
-            for handle in (source, self._input):
-                if handle is not None:
-                    os.close(handle)
-            self._input = None
-            self._brief.remove()
+            self._clear()
         failed = outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0)
         if outcome.failure is not None or not failed:
             return outcome
@@ -182,19 +159,20 @@ class CommandRun:
         failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}:\n{tail}" if tail else outcome.reason)
         return dataclasses.replace(outcome, failure=failure)
 
-    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
-        """Order the stop; what it was up to is kept first."""
-        if self._attempt is not None:
-            self._attempt.stop(reason, end, grace=grace)
+    def _clear(self) -> None:
+        pipe, self._pipe = self._pipe, None
+        for handle in pipe or ():
+            os.close(handle)
+        self._brief.remove()
 
     def ask(self, words: str) -> tuple[str, ...]:
         """Ask by the socket (the answer to any call says so), by a line on its input, and in its file."""
         self._asked = words
         self._asked_at = SystemClock().monotonic()
         ways = ["socket"]
-        if self._input is not None:
+        if self._pipe is not None:
             with contextlib.suppress(OSError):  # it does not read, or is gone: then it has not heard
-                os.write(self._input, words.replace("\n", " ").encode() + b"\n")
+                os.write(self._pipe[1], words.replace("\n", " ").encode() + b"\n")
                 ways.append("stdin")
         with contextlib.suppress(OSError):
             rewrite_file(self._brief.orders_file, words.encode() + b"\n")
@@ -204,8 +182,7 @@ class CommandRun:
 
     def answered(self, note: str) -> None:
         """It has checked in, in its own output."""
-        if self._attempt is not None:
-            self._attempt.note(Evidence(Sign.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
+        self.note(Evidence(Sign.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
 
     def _orders(self) -> Mapping[str, object]:
         """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""

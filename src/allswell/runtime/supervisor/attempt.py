@@ -258,6 +258,8 @@ class AttemptSupervisor:
             brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
         else:
             brief = brief_for(spec, lease, home, folder)
+        if self._stop is not None:  # ordered while it was being prepared
+            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
         listeners = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage)
         self._run = make_run(
             *(spec, brief, lease, home, listeners, started),
@@ -266,8 +268,6 @@ class AttemptSupervisor:
             clock=self._clock,
             report=self._report,
         )
-        if self._stop is not None:  # ordered while it was being prepared
-            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
         return self._run
 
     async def _bring_home(self, outcome: AttemptOutcome) -> AttemptOutcome:
