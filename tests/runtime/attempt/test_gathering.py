@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from allswell.domain.agents.output import AgentLine
+from allswell.domain.agents.refusal import ProviderRefusal
 from allswell.runtime.attempt.output import LineFinder, OutputReader
 from allswell.runtime.attempt.progress import WorkLook, look_at
 from tests import patience
@@ -109,6 +110,17 @@ def test_lines_of_a_protocol_are_found_however_they_come(pieces: list[bytes]) ->
             _until_printed(made, total)
     assert [one.what for one in said] == ["text"]
     assert bytes(passed) == b"".join(pieces)
+
+
+def test_a_refusal_that_came_too_soon_to_be_told_is_told_whatever_comes_after_it_but_a_step() -> None:
+    retry = b'{"type":"system","subtype":"api_retry","error_status":429,"attempt":%d,"session_id":"s"}\n'
+    left = b'{"type":"rate_limit_event","rate_limit_info":{"utilization":0.5},"session_id":"s"}\n'
+    for last, told in ((left, [1, 2]), (LINE + b"\n", [1])):
+        said = list[AgentLine]()
+        with pump(bytearray(), said) as (into, _):
+            write(into, retry % 1 + retry % 2 + last)
+        events = [event for line in said for event in line.events]
+        assert [event.attempt for event in events if isinstance(event, ProviderRefusal)] == told
 
 
 @pytest.mark.parametrize("piece", [b"words {" + LINE[1:] + b"\n", b"x" + LINE + b"\n", LINE])

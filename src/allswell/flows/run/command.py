@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UNSET
 
 from allswell.domain.agents.cost import tokens_of
-from allswell.domain.agents.denied import remark
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
 from allswell.domain.duration import show
 from allswell.domain.ids import file_name
@@ -146,7 +145,7 @@ class CommandWork:
             said=outcome.said is not None,
             verification=outcome.verification,
             brought=outcome.brought,
-            warning=remark(outcome.denied),
+            warning=outcome.warning,
             late=late,
         )
 

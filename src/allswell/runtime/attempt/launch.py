@@ -23,7 +23,7 @@ import msgspec
 from msgspec import UNSET
 
 from allswell.domain.agents.cost import Expense
-from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
+from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied, remark
 from allswell.domain.agents.evidence import BUSY, EvidenceState
 from allswell.domain.agents.fleet import AgentSpec, fill
 from allswell.domain.agents.handover import in_words, on_one_line
@@ -216,6 +216,11 @@ class AttemptOutcome:
     def exit_code(self) -> int | None:
         """The command's own exit code, if it had one."""
         return None if self.result is None else self.result.exit_code
+
+    @property
+    def warning(self) -> str:
+        """What a human should know of it although it may be done: calls that were refused."""
+        return remark(self.denied) if self.denied.count else ""
 
     @property
     def brings(self) -> object:

@@ -21,7 +21,6 @@ from typing import TypeVar, assert_never, get_args
 import msgspec
 from msgspec import UNSET
 
-from allswell.domain.agents.denied import remark
 from allswell.domain.lease.cost import Spend
 from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
 from allswell.domain.receipts.receipt import End, Receipt, receipt_id
@@ -291,7 +290,7 @@ async def tell_expense(lease: Lease, outcome: AttemptOutcome) -> AttemptOutcome:
 async def finish(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
     """The attempt says that it is done; where that had to be verified, with the verdict, and what followed from it."""
     check = outcome.verification
-    warning = remark(outcome.denied)
+    warning = outcome.warning
     if check is None:
         await lease.complete(outcome.brings, warning=warning)
         return None

@@ -156,7 +156,7 @@ class OutputReader:
         self._refused = False
         """Whether the last line of a protocol tells of a provider that refuses: clients repeat such a line as it is."""
         self._untold: AgentLine | None = None
-        """The last such line, where it came too soon after another one to be told."""
+        """The last such line, where it came too soon after another one to be told, until a step is reported."""
         self._told_at = {True: 0.0, False: 0.0}
 
     def start(self) -> threading.Thread:
@@ -288,12 +288,12 @@ class OutputReader:
         self._last_line = line
         self._refused = any(isinstance(event, ProviderRefusal) for event in said.events)
         now = time.monotonic()
-        self._untold = said if self._refused else None if said.progress else self._untold
-        if now - self._told_at[said.progress] >= _EVERY or any(
-            isinstance(event, self._always) for event in said.events
-        ):
+        always = any(isinstance(event, self._always) for event in said.events)
+        told = always or now - self._told_at[said.progress] >= _EVERY
+        if self._refused or said.progress:
+            self._untold = said if self._refused and not told else None
+        if told:
             self._told_at[said.progress] = now
-            self._untold = None
             self._said(said)
 
 

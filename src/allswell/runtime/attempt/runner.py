@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from allswell.domain.agents.cost import usd
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
+from allswell.domain.agents.denied import NOTHING_DENIED, Denied
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
 from allswell.domain.agents.status import Survivor, named
 from allswell.domain.ids import TaskId, file_name
@@ -299,9 +299,9 @@ class AttemptRunner:
             keeping.warn("transcript", self._streams.warning)
         self._note(keeping)
         self._allow(keeping)
-        if (trouble := await _in_thread(self._told.write)) is not None:
+        if (trouble := await in_thread(self._told.write)) is not None:
             keeping.warn("handover", trouble)
-        await _in_thread(keeping.note_beginning)
+        await in_thread(keeping.note_beginning)
         try:
             await self._desk.open()
         except OSError as error:
@@ -325,7 +325,7 @@ class AttemptRunner:
         """Have the command started; that it runs is waited for by `_watch`, for a start can hang, too."""
         order, streams = self.order, self._streams
         flight = keeping.flight
-        await _in_thread(lambda: check_folder(self._home, flight.folder or flight.cwd))
+        await in_thread(lambda: check_folder(self._home, flight.folder or flight.cwd))
         assert streams is not None  # noqa: S101 - `_prepare` made them
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
@@ -400,7 +400,7 @@ class AttemptRunner:
 
     async def _not_started(self, keeping: AttemptRecorder, error: AllswellError) -> AttemptOutcome:
         ended = dataclasses.replace(self._judge.so(End.NOT_STARTED, str(error)), error=error)
-        return await _in_thread(lambda: keeping.settled(ended))
+        return await in_thread(lambda: keeping.settled(ended))
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
@@ -477,16 +477,16 @@ class AttemptRunner:
             handle.freeze()
             stands_still = await _within(seconds, handle.stood_still())
             if not stands_still:  # the reaper was stopped, or the machine hangs
-                await _in_thread(handle.hold_still)
+                await in_thread(handle.hold_still)
                 stands_still = await _within(seconds / 2, handle.stood_still())
             # A tree that moves on has no time for that where the store is about to give its work away: it is kept last.
             if handle.result is None and (stands_still or not cut_off):
-                await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
+                await in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
                 if ended.end is not End.IDLE:  # that was said after a last look already
                     await self._gathering.last_look()
                     ended = dataclasses.replace(ended, standing=self.standing)
-                await _in_thread(lambda: keeping.keep_work(ended.reason))
-                await _in_thread(lambda: keeping.write(ended, partial=True))
+                await in_thread(lambda: keeping.keep_work(ended.reason))
+                await in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
         grace = self._grace
         if ended.end is End.LEASE_LOST:  # at its end the work is given away: nothing of it may run then
@@ -502,17 +502,17 @@ class AttemptRunner:
             keeping.warn("background", background(ended.result, kept=self.order.keep_children))
         running = () if ended.result is None else ended.result.running
         if running:
-            left = await _in_thread(lambda: note_survivors(self._home, keeping.flight, running, self._clock))
+            left = await in_thread(lambda: note_survivors(self._home, keeping.flight, running, self._clock))
         elif ended.result is not None and not ended.result.proven:
-            await _in_thread(lambda: _remark(keeping))
-        await _in_thread(keeping.note_end)
+            await in_thread(lambda: _remark(keeping))
+        await in_thread(keeping.note_end)
         if ended.denied.count:
-            keeping.warn("denied", remark(ended.denied))
+            keeping.warn("denied", ended.warning)
         if ended.end is not End.DONE:
-            await _in_thread(lambda: keeping.keep_work(ended.reason))
+            await in_thread(lambda: keeping.keep_work(ended.reason))
         told = ended.denied.count > 0 or keeping.receipt is not None or ended.verification is not None
         if told or ended.end is not End.DONE:
-            ended = await _in_thread(lambda: keeping.settled(ended))
+            ended = await in_thread(lambda: keeping.settled(ended))
         await self._drain(ended)
         over = await self._paying.settle()
         kept = self.order.keep_transcript or ended.end is not End.DONE
@@ -588,5 +588,6 @@ async def _within(seconds: float, waiting: Awaitable[None]) -> bool:
     return True
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do something that blocks in a thread of the loop's."""
     return await asyncio.get_running_loop().run_in_executor(None, work)

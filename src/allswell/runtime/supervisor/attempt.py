@@ -17,11 +17,10 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.denied import remark
 from allswell.domain.agents.evidence import Sign
 from allswell.domain.agents.output import BEGINNINGS
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
@@ -52,6 +51,7 @@ from allswell.runtime.attempt.outcome import (
     tell_expense,
     was_taken_away,
 )
+from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, met_limit, too_late
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
 from allswell.runtime.supervisor.usage import Accounts
@@ -105,7 +105,6 @@ class Shared:
     accounts: Accounts
 
 
-T = TypeVar("T")
 _RECOVERING = 5_000
 """Milliseconds that a stalled agent has after SIGTERM: its task is taken back soon after in any case."""
 _RESTING = 30.0
@@ -192,7 +191,7 @@ class AttemptSupervisor:
         except (AllswellError, OSError) as error:
             spec, home, never, order = self.slot.spec, self._plan.home, error, self._stop
             stop = None if order is None else order[:2]
-            outcome = await _in_thread(lambda: unstarted(spec, lease, home, self._clock, never, stop))
+            outcome = await in_thread(lambda: unstarted(spec, lease, home, self._clock, never, stop))
         finally:
             self.gone.set()
             self._shared.gauged(self.slot.holder, None)
@@ -206,7 +205,7 @@ class AttemptSupervisor:
             pass  # its supervisor stops while the store is away: the report is left on disk
         finally:
             lease.over = True  # its agent is gone, so nobody renews it
-        told = remark(outcome.denied) if outcome.end is End.DONE else ""  # by the line about its end
+        told = outcome.warning if outcome.end is End.DONE else ""  # by the line about its end
         for warning in outcome.warnings:
             if warning not in (told, self._remark):
                 self._plan.tell(f"{lease.agent}: {warning}")
@@ -251,11 +250,11 @@ class AttemptSupervisor:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
-            self._tree = await _in_thread(lambda: tree_for(spec, lease, home))
+            self._tree = await in_thread(lambda: tree_for(spec, lease, home))
             await self._tree.check_out()
             folder = self._tree.folder
         if lease.attempt > 1:  # what the last one left is read from files
-            brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
+            brief = await in_thread(lambda: brief_for(spec, lease, home, folder))
         else:
             brief = brief_for(spec, lease, home, folder)
         if self._stop is not None:  # ordered while it was being prepared
@@ -568,7 +567,3 @@ class AttemptSupervisor:
         task = asyncio.ensure_future(said())
         self._told.add(task)
         task.add_done_callback(self._told.discard)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
