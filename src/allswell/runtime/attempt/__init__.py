@@ -9,8 +9,8 @@ launch         what it is asked to do, what it is told of earlier attempts, and 
 limits         when it is over, and how
 progress       evidence of progress: processes, folder, output; what several attempts of one process share
 output         what it prints: two streams, two files, each line parsed once (`domain.agents.output`)
-control        the socket that the agent speaks through (`runtime.agent_socket` is what is said there), its quota, what it
-               costs, and check-ins that follow from its protocol
+control        the socket that the agent speaks through (`runtime.agent_socket` is what is said there), its quota, what
+               it costs, and check-ins that follow from its protocol
 record         its snapshot and receipt, and the note that lets a later supervisor settle it
 verification   the command that must pass before "done" counts
 outcome        what the store is told about its end, on disk until the store has answered

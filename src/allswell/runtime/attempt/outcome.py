@@ -290,9 +290,8 @@ async def tell_expense(lease: Lease, outcome: AttemptOutcome) -> AttemptOutcome:
 async def finish(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
     """The attempt says that it is done; where that had to be verified, with the verdict, and what followed from it."""
     check = outcome.verification
-    warning = outcome.warning
     if check is None:
-        await lease.complete(outcome.brings, warning=warning)
+        await lease.complete(outcome.brings, warning=outcome.warning)
         return None
     return await lease.verified(
         passed=check.passed,
@@ -300,7 +299,7 @@ async def finish(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
         said=check.output,
         elapsed=check.elapsed_ms,
         result=UNSET if outcome.brought else outcome.brings,
-        warning=warning,
+        warning=outcome.warning,
     )
 
 

@@ -18,8 +18,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from allswell.domain.agents.cost import Expense, Meter
 from allswell.domain.agents.evidence import (
@@ -273,6 +274,7 @@ _KEPT = 60.0
 _NOTES = 1.0
 """Seconds for which it is believed who else is at work on this machine."""
 
+T = TypeVar("T")
 Tree = Mapping[tuple[int, int], ProcessSample]
 
 
@@ -437,7 +439,13 @@ class ProgressMonitor:
         """Reads one stream of it, and tells this monitor."""
         windowed = self._listeners is not None and self._listeners.context_window is not None
         also = (MessageUsage,) if windowed else ()
-        return OutputReader(source, echo, self.said, self.new_line, plain=self._reads_plain, also=also)
+        said, new_line = partial(self._on_loop, self._hear_line), partial(self._on_loop, self._hear_new_line)
+        return OutputReader(source, echo, said, new_line, plain=self._reads_plain, also=also)
+
+    def _on_loop(self, hear: Callable[[T], None], what: T) -> None:
+        """Hand on what a reader's thread has found."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
+            self._loop.call_soon_threadsafe(hear, what)
 
     def heard(self, sign: Sign, what: str) -> None:
         """Note something; on the loop."""
@@ -466,16 +474,6 @@ class ProgressMonitor:
     def note(self, seen: Evidence) -> None:
         """Note evidence that somebody else has gathered."""
         self.standing = self.standing.heard(seen)
-
-    def said(self, said: AgentLine) -> None:
-        """A line of a protocol has passed; in a pump's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
-            self._loop.call_soon_threadsafe(self._hear_line, said)
-
-    def new_line(self, text: str) -> None:
-        """It has printed a line that is new; in a pump's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
-            self._loop.call_soon_threadsafe(self._hear_new_line, text)
 
     def _hear_new_line(self, text: str) -> None:
         refused = self._reads_plain and from_plain(text.encode()) is not None  # which is heard as what it is

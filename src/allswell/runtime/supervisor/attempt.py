@@ -286,7 +286,8 @@ class AttemptSupervisor:
         lease = self.lease
         followed: AfterCheck | None = None
         try:
-            outcome = await self._say_first(outcome)
+            await self._report.send_pending()  # what could not be told before: what its agent has said, what it cost
+            outcome = await tell_expense(lease, outcome)
             if outcome.said is None and not lease.over:
                 taken = was_taken_away(lease, outcome)
                 followed = await (offer(lease, outcome) if taken else self._conclude(outcome))
@@ -309,11 +310,6 @@ class AttemptSupervisor:
                 for question in await self._watch.questions():
                     self._voice.asks(question, about=lease.task)
         return outcome
-
-    async def _say_first(self, outcome: AttemptOutcome) -> AttemptOutcome:
-        """What could not be told before: what the agent itself has said, and what it has cost."""
-        await self._report.send_pending()
-        return await tell_expense(self.lease, outcome)
 
     async def _came_too_late(self, outcome: AttemptOutcome, why: str) -> AttemptOutcome:
         """An attempt that was done, and whose task is another's by now: its receipt says so, too."""
