@@ -31,6 +31,7 @@ from allswell.domain.ids import Millis
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.question import Question, without_output
 from allswell.domain.receipts.receipt import End
+from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.rules.event import Event
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.model import OPEN, TaskRow, raised
@@ -51,6 +52,7 @@ from allswell.runtime.attempt.outcome import (
     tell_expense,
     was_taken_away,
 )
+from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, met_limit, too_late
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
@@ -313,9 +315,14 @@ class AttemptSupervisor:
 
     async def _came_too_late(self, outcome: AttemptOutcome, why: str) -> AttemptOutcome:
         """An attempt that was done, and whose task is another's by now: its receipt says so, too."""
-        home, receipt = self._plan.home, outcome.receipt
-        kept = None if receipt is None else await asyncio.to_thread(refused_receipt, home, receipt, why)
-        return replace(outcome, end=End.LEASE_LOST, reason=why, receipt=kept or receipt)
+        home, receipt, late = self._plan.home, outcome.receipt, replace(outcome, end=End.LEASE_LOST, reason=why)
+        if receipt is None:
+            spec, argv = self.slot.spec, self.slot.spec.command or (self.slot.spec.function,)
+            flight = flight_of(self.lease, self._began[0], argv=argv, cwd=spec.cwd)
+            recorder = AttemptRecorder(flight, home, SnapshotLimits(), self._clock)
+            return await in_thread(lambda: recorder.settled(late))
+        kept = await in_thread(lambda: refused_receipt(home, receipt, why))
+        return replace(late, receipt=kept or receipt)
 
     async def _has_ended(self) -> bool:
         """Whether the task is over, and not only this attempt at it, as far as the store can be asked."""
