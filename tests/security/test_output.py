@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from allswell.domain.agents.cost import SESSIONS_MOST, USD, Expense, Meter
-from allswell.domain.agents.denied import CALLS_MOST, REFUSALS_MOST, denied_in
-from allswell.domain.agents.output import entries, not_done, reported
-from allswell.domain.agents.refusal import read
-from allswell.domain.agents.usage import LONGEST_PAUSE, Thresholds, UsageLevel, judge
+from allswell.domain.agents.denied import CALLS_MOST
+from allswell.domain.agents.output import REFUSALS_MOST, TurnEnded, denied_in, entries, not_done, parse
+from allswell.domain.agents.refusal import UsageLimit
+from allswell.domain.agents.usage import LONGEST_PAUSE, Thresholds, Usage, UsageLevel, judge
 from allswell.domain.ids import Millis
 from tests.security.unprivileged import allswell, put
 
@@ -64,7 +64,7 @@ def test_what_is_as_deep_as_can_be_read_is_not_too_deep_to_be_told(line: bytes) 
     """Just below the depth that cannot be read, there was one that could, and could not be shown."""
     for depth in range(900, 1_000):
         for deep in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
-            not_done(line % deep)
+            not_done(parse(line % deep))
             entries(line % deep)
 
 
@@ -72,18 +72,16 @@ def test_what_is_as_deep_as_can_be_read_is_not_too_deep_to_be_told(line: bytes) 
 def test_a_reset_that_is_no_moment_is_none(moment: bytes) -> None:
     info = b'{"type":"rate_limit_event","session_id":"s","rate_limit_info":{"status":"rejected","utilization":1,%s}}'
     line = info % (b'"resetsAt":' + moment)
-    usage, limit = reported(line), read(line)
-    assert usage is not None
-    assert limit is not None
-    assert (usage.resets_at, limit.at) == (None, None)
+    events = parse(line).events
+    assert [event.resets_at for event in events if isinstance(event, Usage)] == [None]
+    assert [event.at for event in events if isinstance(event, UsageLimit)] == [None]
 
 
 def test_no_account_is_paused_for_years_on_the_word_of_its_agent() -> None:
     """Nor by what is left of its session: one line parked the account of a fleet for 300 days."""
     now = Millis(1_800_000_000_000)
     line = b'{"type":"rate_limit_event","rate_limit_info":{"utilization":1.0,"resetsAt":%d}}'
-    usage = reported(line % (now // 1_000 + 300 * 86_400))
-    assert usage is not None
+    (usage,) = (event for event in parse(line % (now // 1_000 + 300 * 86_400)).events if isinstance(event, Usage))
     level, acts = judge(UsageLevel(), usage, Thresholds(), now)
     assert acts == ("pause",)
     assert level.until == now + LONGEST_PAUSE
@@ -96,7 +94,8 @@ def test_sessions_without_number_are_added_up_and_not_all_kept() -> None:
     tracemalloc.start()
     try:
         for number in range(3 * SESSIONS_MOST):
-            meter.hear(line % (number, b"x" * 10_000))
+            (end,) = (e for e in parse(line % (number, b"x" * 10_000)).events if isinstance(e, TurnEnded))
+            meter.hear(end.session, end.expense)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

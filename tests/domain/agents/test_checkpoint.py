@@ -2,7 +2,7 @@
 
 import pytest
 
-from allswell.domain.agents.output import Checkpoint, progress_in, read_checkpoint
+from allswell.domain.agents.checkpoint import Checkpoint, progress_in, read_checkpoint
 from tests.domain.life import Life, at
 
 FIRST = """CHECKPOINT: t_42

@@ -13,10 +13,9 @@ from allswell.domain.agents.denied import (
     DeniedCall,
     call_text,
     denied_call,
-    denied_in,
     remark,
 )
-from allswell.domain.agents.output import not_done, with_denied
+from allswell.domain.agents.output import denied_in, not_done, parse, with_denied
 from allswell.domain.lease.verification import BACK_TO_ITS_AGENT
 from allswell.domain.question import AnswerAction, Option, option_of
 from allswell.domain.rules.command import Ask
@@ -43,7 +42,7 @@ def test_what_a_real_agent_was_refused_is_listed_and_its_end_is_done() -> None:
     assert [call_text(call) for call in denied.calls] == ["Bash(npm test)", "Bash(git push)"]
     assert not any(call.barred for call in denied.calls)
     assert remark(denied) == "2 calls were refused: Bash(npm test), Bash(git push)"
-    assert not_done(printed.splitlines()[-1]) is None
+    assert not_done(parse(printed.splitlines()[-1])) is None
 
 
 @pytest.mark.parametrize("stream", ["claude-success", "codex-success", "claude-limit"])

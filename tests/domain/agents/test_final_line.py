@@ -3,11 +3,16 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.output import not_done
+from allswell.domain.agents.output import LONGEST_FINAL_LINE, parse
+from allswell.domain.agents.output import not_done as not_done_by
 from allswell.domain.service.retry import ErrorClass, Failure
 
 USE = {"command": "touch x"}
 DENIED = [{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": USE}]
+
+
+def not_done(line: bytes) -> Failure | None:
+    return not_done_by(parse(line, LONGEST_FINAL_LINE))
 
 
 def result(**said: object) -> bytes:

@@ -17,6 +17,11 @@ def said(*parts: object, type_: str = "assistant") -> bytes:
     return claude(type_, message={"role": type_, "content": list(parts)})
 
 
+def mcp(brought: str) -> str:
+    call = '"type":"mcp_tool_call","server":"db","tool":"ask","arguments":{"query":"q"}'
+    return f'{{"type":"item.completed","item":{{{call},{brought}}}}}'
+
+
 USE = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls -la", "description": "List"}}
 RESULT = {
     "subtype": "success",
@@ -100,6 +105,19 @@ def test_lines_of_claude_code(line: bytes, expected: list[LogEntry]) -> None:
             [LogEntry(LogKind.TOOL, "a.py", "file_change")],
         ),
         ('{"type":"item.completed","item":{"type":"error","message":"oh"}}', [LogEntry(LogKind.ERROR, "oh")]),
+        ('{"type":"item.started","item":{"type":"mcp_tool_call","server":"db","tool":"ask","arguments":{}}}', []),
+        (
+            mcp('"result":{"content":[{"type":"text","text":"42"}]}'),
+            [LogEntry(LogKind.TOOL, "q", "db.ask"), LogEntry(LogKind.RESULT, "42")],
+        ),
+        (
+            mcp('"error":{"message":"no such table"}'),
+            [LogEntry(LogKind.TOOL, "q", "db.ask"), LogEntry(LogKind.ERROR, "no such table")],
+        ),
+        (
+            '{"type":"error","message":"Reconnecting... 1/5 (unexpected status 401 Unauthorized)"}',
+            [LogEntry(LogKind.NOTE, "the provider is called again: 401, try 1 of 5")],
+        ),
         (
             '{"type":"turn.completed","usage":{"input_tokens":5,"cached_input_tokens":4,"output_tokens":3}}',
             [LogEntry(LogKind.END, "its turn is over", tokens=8)],
@@ -109,6 +127,40 @@ def test_lines_of_claude_code(line: bytes, expected: list[LogEntry]) -> None:
 )
 def test_lines_of_codex(line: str, expected: list[LogEntry]) -> None:
     assert entries(line.encode()) == expected
+
+
+def gemini(type_: str, **fields: object) -> bytes:
+    return json.dumps({"type": type_, "timestamp": "2026-11-18T12:00:00.000Z", **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        (gemini("init", session_id="s", model="m"), [LogEntry(LogKind.NOTE, "session s, m")]),
+        (gemini("message", role="user", content="the prompt"), []),
+        (gemini("message", role="assistant", content="so", delta=True), [LogEntry(LogKind.MESSAGE, "so")]),
+        (
+            gemini("tool_use", tool_name="run_shell_command", tool_id="1", parameters={"command": "ls"}),
+            [LogEntry(LogKind.TOOL, "ls", "run_shell_command")],
+        ),
+        (gemini("tool_result", tool_id="1", status="success", output="a"), [LogEntry(LogKind.RESULT, "a")]),
+        (
+            gemini("tool_result", tool_id="1", status="error", error={"type": "x", "message": "no"}),
+            [LogEntry(LogKind.ERROR, "no")],
+        ),
+        (gemini("error", severity="warning", message="slow"), [LogEntry(LogKind.ERROR, "slow")]),
+        (
+            gemini("result", status="success", stats={"total_tokens": 9, "input_tokens": 7, "output_tokens": 2}),
+            [LogEntry(LogKind.END, "its turn is over", tokens=9)],
+        ),
+        (
+            gemini("result", status="error", error={"type": "x", "message": "it broke"}),
+            [LogEntry(LogKind.ERROR, "it broke")],
+        ),
+    ],
+)
+def test_lines_of_gemini(line: bytes, expected: list[LogEntry]) -> None:
+    assert entries(line) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.cost import of_answer, of_events, of_output, plus
+from allswell.domain.agents.cost import Meter, of_answer, of_events, plus, tokens_of
+from allswell.domain.agents.output import TurnEnded, parse
 from allswell.domain.receipts.step import Tokens
 
 
@@ -36,6 +37,13 @@ def test_a_stream_is_told_by_its_newest_figures() -> None:
     raw = b"event: x\ndata: " + started + b"\n\ndata: " + ended + b"\n\ndata: [DONE]\n"
     assert of_events(raw) == Tokens(9, 4, 13)
     assert of_events(b"data: {}\n\n") is None
+
+
+def of_output(lines: list[bytes]) -> Tokens | None:
+    meter = Meter()
+    for end in (event for line in lines for event in parse(line).events if isinstance(event, TurnEnded)):
+        meter.hear(end.session, end.expense)
+    return tokens_of(meter.total)
 
 
 def test_agents_say_it_at_the_end_of_a_session_or_of_each_turn() -> None:

@@ -2,9 +2,29 @@
 
 import pytest
 
-from allswell.domain.agents.output import LONGEST_LINE, AgentLine, read_line, resumed_by
+from allswell.domain.agents.cost import Expense
+from allswell.domain.agents.output import (
+    LONGEST_LINE,
+    AgentLine,
+    AgentText,
+    MessageUsage,
+    SessionStarted,
+    ToolCall,
+    ToolCallResult,
+    TurnEnded,
+    parse,
+    resumed_by,
+)
+from allswell.domain.receipts.step import Tokens
+from tests.clients.stand_in import CAPTURED
 
 CLAUDE = ', "session_id": "3c4f-1"}'
+
+
+def read_line(line: bytes) -> AgentLine | None:
+    """A line of a protocol, without its events; None if it is no line that we know."""
+    parsed = parse(line)
+    return AgentLine(parsed.dialect, parsed.what, parsed.progress, parsed.session) if parsed.what else None
 
 
 @pytest.mark.parametrize(
@@ -99,3 +119,36 @@ def test_a_session_becomes_part_of_a_command_only_if_it_is_a_plain_id() -> None:
     assert resumed_by("claude", "x; rm -rf ~") is None
     assert resumed_by("claude", "") is None
     assert resumed_by("other", "x") is None
+
+
+def test_what_a_real_session_of_claude_code_tells() -> None:
+    events = [
+        event for line in (CAPTURED / "claude-success.jsonl").read_bytes().splitlines() for event in parse(line).events
+    ]
+    assert SessionStarted("claude-sonnet-4-5") in events
+    assert AgentText("I look first.") in events
+    assert ToolCall("toolu_1", "Bash", {"command": "ls -la", "description": "List files"}) in events
+    assert ToolCallResult("toolu_1", "total 4\nREADME.md") in events
+    assert MessageUsage("msg_1", "claude-sonnet-4-5", Tokens(1, 1, 2), of_helper=False) in events
+    (end,) = [event for event in events if isinstance(event, TurnEnded)]
+    assert end.failure is None
+    assert end.message
+    assert end.expense.cost is not None
+    assert end.session == parse((CAPTURED / "claude-success.jsonl").read_bytes().splitlines()[0]).session
+
+
+def test_what_a_real_session_of_codex_tells() -> None:
+    lines = [parse(line) for line in (CAPTURED / "codex-success.jsonl").read_bytes().splitlines()]
+    events = [event for line in lines for event in line.events]
+    assert lines[0].session == "01a1e899-a08c-7421-8157-a8398c035fa4"
+    assert ToolCall("item_1", "shell", "/bin/bash -lc ls") in events
+    assert ToolCallResult("item_1", "README.md") in events
+    assert AgentText("All's well.") in events
+    assert TurnEnded(None, Expense(None, 1_200, 300)) in events
+
+
+def test_the_same_call_and_the_same_result_have_one_digest() -> None:
+    call = ToolCall("1", "Read", {"file_path": "a", "limit": 3})
+    assert call.digest == ToolCall("2", "Read", {"limit": 3, "file_path": "a"}).digest
+    assert call.digest != ToolCall("1", "Read", {"file_path": "b", "limit": 3}).digest
+    assert ToolCallResult("1", "a").digest == ToolCallResult("2", "a").digest != ToolCallResult("1", "b").digest

@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
-from allswell.domain.agents.output import not_done, plain_refusal, read_line
-from allswell.domain.agents.refusal import ProviderRefusal, Wall, from_plain
-from allswell.domain.agents.refusal import read as read_limit
+from allswell.domain.agents.output import AgentLine, not_done, parse, plain_refusal
+from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, Wall, from_plain
 from allswell.domain.agents.status import AttemptFacts, Condition, in_words, judge
 from allswell.domain.ids import Millis
 from allswell.domain.service.retry import ErrorClass
@@ -19,10 +18,18 @@ def lines(stream: str) -> list[bytes]:
     return (CAPTURED / f"{stream}.jsonl").read_bytes().splitlines()
 
 
+def refusal_in(line: AgentLine) -> ProviderRefusal | None:
+    return next((event for event in line.events if isinstance(event, ProviderRefusal)), None)
+
+
+def read_limit(line: bytes) -> UsageLimit | None:
+    return next((event for event in parse(line).events if isinstance(event, UsageLimit)), None)
+
+
 def refusals(stream: str) -> list[ProviderRefusal]:
-    heard = [read_line(line) for line in lines(stream)]
-    assert not any(said.progress for said in heard if said is not None and said.refusal is not None)
-    return [said.refusal for said in heard if said is not None and said.refusal is not None]
+    heard = [parse(line) for line in lines(stream)]
+    assert not any(line.progress for line in heard if refusal_in(line) is not None)
+    return [refusal for line in heard if (refusal := refusal_in(line)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -46,18 +53,18 @@ def test_what_real_clients_print_while_they_try_again(stream: str, error: str, l
 @pytest.mark.parametrize("status, error", [(529, "overload"), (500, "server"), (403, "auth"), (429, "rate_limit")])
 def test_the_status_says_what_it_is(status: int, error: str) -> None:
     line = {"type": "system", "subtype": "api_retry", "session_id": "s", "error_status": status, "attempt": 6}
-    said = read_line(msgspec.json.encode({**line, "max_retries": 10, "retry_delay_ms": 19_652.1}))
-    assert said is not None
-    assert said.refusal == ProviderRefusal(ErrorClass(error), status, 6, 10, Millis(19_652))
+    said = parse(msgspec.json.encode({**line, "max_retries": 10, "retry_delay_ms": 19_652.1}))
+    assert refusal_in(said) == ProviderRefusal(ErrorClass(error), status, 6, 10, Millis(19_652))
 
 
 @pytest.mark.parametrize("odd", ["", "x", -1, True, 10**30, None, [1], {"a": 1}])
 def test_what_a_client_says_is_data(odd: object) -> None:
     fields = dict.fromkeys(("error_status", "error", "attempt", "max_retries", "retry_delay_ms"), odd)
-    said = read_line(msgspec.json.encode({"type": "system", "subtype": "api_retry", "session_id": "s", **fields}))
-    if said is not None:
-        assert said.refusal is not None
-        assert said.refusal.words in ("no answer", "no answer, try 1")
+    said = parse(msgspec.json.encode({"type": "system", "subtype": "api_retry", "session_id": "s", **fields}))
+    if said.what:
+        refusal = refusal_in(said)
+        assert refusal is not None
+        assert refusal.words in ("no answer", "no answer, try 1")
 
 
 def test_gemini_says_it_in_plain_text() -> None:
@@ -102,7 +109,7 @@ def test_the_idle_clock_stands_until_the_clients_next_try(refusal: ProviderRefus
 
 
 def test_an_error_that_claude_code_prints_as_a_message_is_no_progress() -> None:
-    kinds = {said.what: said.progress for line in lines("claude-quota") if (said := read_line(line)) is not None}
+    kinds = {said.what: said.progress for line in lines("claude-quota") if (said := parse(line)).what}
     assert kinds["an error of the provider"] is False
 
 
@@ -124,7 +131,7 @@ def test_an_error_that_claude_code_prints_as_a_message_is_no_progress() -> None:
     ],
 )
 def test_what_is_the_accounts_and_what_the_tasks(stream: str, error: str | None, account: bool) -> None:
-    failure = not_done(lines(stream)[-1])
+    failure = not_done(parse(lines(stream)[-1]))
     assert failure is not None
     assert failure.account is account
     if error is not None:
@@ -157,5 +164,5 @@ def test_codex_names_the_minute() -> None:
     ],
 )
 def test_in_plain_text_only_a_line_that_is_the_clients_own_counts(line: str, error: str | None) -> None:
-    failure = plain_refusal(line.encode())
+    failure = plain_refusal(parse(line.encode()))
     assert (None if failure is None else failure.error) == error

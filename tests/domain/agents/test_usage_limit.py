@@ -3,9 +3,14 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.refusal import Wall, read
+from allswell.domain.agents.output import parse
+from allswell.domain.agents.refusal import UsageLimit, Wall
 
 AT = 1_762_952_400
+
+
+def read(printed: bytes) -> UsageLimit | None:
+    return next((event for event in parse(printed).events if isinstance(event, UsageLimit)), None)
 
 
 def line(**said: object) -> bytes:

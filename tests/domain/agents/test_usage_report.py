@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from allswell.domain.agents.output import reported
+from allswell.domain.agents.output import parse, usage_left
 from allswell.domain.agents.usage import Usage
 
 AT = 1_790_000_000
@@ -13,6 +13,11 @@ TOKENS = {"input_tokens": 3, "cache_creation_input_tokens": 9_997, "cache_read_i
 
 def line(**fields: object) -> bytes:
     return json.dumps(fields).encode()
+
+
+def reported(printed: bytes, window: int | None = None) -> Usage | None:
+    left = (usage_left(event, window) for event in parse(printed).events)
+    return next((usage for usage in left if usage is not None), None)
 
 
 def message(usage: object, **fields: object) -> bytes:

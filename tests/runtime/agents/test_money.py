@@ -112,7 +112,7 @@ def test_what_is_said_outright_is_added_to_what_lines_say() -> None:
     assert meter.total is None
     meter.add(told_expense(0.5, None, 7))
     meter.add(told_expense(0.25, 3, None))
-    meter.hear(b'{"type":"turn.completed","usage":{"input_tokens":10,"output_tokens":5}}')
+    meter.hear("", Expense(None, 10, 5))
     assert meter.total == Expense(750_000, 13, 12)
 
 

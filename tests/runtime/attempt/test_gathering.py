@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from allswell.domain.agents.output import AgentLine
+from allswell.domain.agents.refusal import ProviderRefusal
 from allswell.runtime.attempt.output import LineFinder, OutputReader
 from allswell.runtime.attempt.progress import WorkLook, look_at
 from tests import patience
@@ -72,7 +73,7 @@ def test_after_what_was_not_looked_at_a_line_begins_anew() -> None:
 def test_of_new_lines_one_is_told_between_two_looks_and_none_once_a_protocol_is_spoken() -> None:
     told = list[str]()
     source, into = os.pipe()
-    made = OutputReader(source, None, lambda _: None, None, told.append)
+    made = OutputReader(source, None, lambda _: None, told.append)
     thread = made.start()
     write(into, b"first\nsecond\n")
     until(lambda: told == ["first"])
@@ -109,6 +110,17 @@ def test_lines_of_a_protocol_are_found_however_they_come(pieces: list[bytes]) ->
             _until_printed(made, total)
     assert [one.what for one in said] == ["text"]
     assert bytes(passed) == b"".join(pieces)
+
+
+def test_a_refusal_that_came_too_soon_to_be_told_is_told_whatever_comes_after_it_but_a_step() -> None:
+    retry = b'{"type":"system","subtype":"api_retry","error_status":429,"attempt":%d,"session_id":"s"}\n'
+    left = b'{"type":"rate_limit_event","rate_limit_info":{"utilization":0.5},"session_id":"s"}\n'
+    for last, told in ((left, [1, 2]), (LINE + b"\n", [1])):
+        said = list[AgentLine]()
+        with pump(bytearray(), said) as (into, _):
+            write(into, retry % 1 + retry % 2 + last)
+        events = [event for line in said for event in line.events]
+        assert [event.attempt for event in events if isinstance(event, ProviderRefusal)] == told
 
 
 @pytest.mark.parametrize("piece", [b"words {" + LINE[1:] + b"\n", b"x" + LINE + b"\n", LINE])

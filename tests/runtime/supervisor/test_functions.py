@@ -1,13 +1,16 @@
 """Functions as agents: async ones in the supervisor's loop, sync ones in a process of their own; the same rules."""
 
 import asyncio
+import importlib
 import os
 from pathlib import Path
 
 import pytest
 
 from allswell import Policy
+from allswell.domain.ids import TaskId
 from allswell.domain.mesh.request import InboxItem
+from allswell.domain.receipts.receipt import End, receipt_id
 from allswell.domain.service.retry import IN_WORDS, ErrorClass, RetryPolicy
 from tests import patience
 from tests.runtime.process.stage import tagged
@@ -96,6 +99,10 @@ async def declines(work):
 def plain_declines(work):
     work.decline(work.task, "not mine")
 
+async def is_overtaken(work):
+    if work.attempt == 1:
+        await take_away(work.task)
+
 async def cancels_itself(work):
     waiting = asyncio.get_running_loop().create_future()
     waiting.cancel()
@@ -129,6 +136,24 @@ def test_an_async_function_works_in_our_loop_and_a_sync_one_in_its_own_process(t
         standin("plain", command=(), function="nightcrew:plain", role="sync"),
     ]
     night(tmp_path, scene, *agents)
+
+
+def test_what_is_done_after_the_store_has_taken_the_task_away_leaves_a_receipt(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        async def take_away(task: TaskId) -> None:
+            row = await night.watch.task(task)
+            assert row is not None
+            assert row.lease is not None
+            await night.watch.held(task, row.lease.token, row.lease.agent).release("taken from it")
+
+        setattr(importlib.import_module("nightcrew"), "take_away", take_away)  # noqa: B010 - of a module of the test's
+        id_ = TaskId(await night.watch.submit("mend"))
+        assert (await night.ended(id_)).state == "done"
+        kept = night.home.receipts.find(receipt_id(id_, 1))
+        assert kept is not None
+        assert kept.receipt.status is End.LEASE_LOST
+
+    night(tmp_path, scene, standin("overtaken", command=(), function="nightcrew:is_overtaken"))
 
 
 @pytest.mark.parametrize(

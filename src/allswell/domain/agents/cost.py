@@ -35,9 +35,7 @@ _LONGEST = 1 << 20
 
 def of_answer(body: object) -> Tokens | None:
     """What one answer of a provider cost."""
-    if not isinstance(body, Mapping):
-        return None
-    return _tokens(_usage(body))
+    return tokens_in(_usage(body)) if isinstance(body, Mapping) else None
 
 
 def of_events(raw: bytes) -> Tokens | None:
@@ -48,18 +46,7 @@ def of_events(raw: bytes) -> Tokens | None:
             for part in (body, body.get("message"), body.get("response")):
                 if isinstance(part, Mapping):
                     newest |= _usage(part)
-    return _tokens(newest)
-
-
-def of_output(lines: Iterable[bytes]) -> Tokens | None:
-    """What an agent said of itself on its standard output; all its sessions and turns together."""
-    found: Tokens | None = None
-    for line in lines:
-        if not line.startswith(b"{") or b'"usage"' not in line or (body := _model_usage_object(line)) is None:
-            continue
-        if body.get("type") in ("result", "turn.completed"):
-            found = plus(found, of_answer(body))
-    return found
+    return tokens_in(newest)
 
 
 def plus(one: Tokens | None, other: Tokens | None) -> Tokens | None:
@@ -84,7 +71,8 @@ def _usage(body: Mapping[str, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()} if isinstance(found, Mapping) else {}
 
 
-def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
+def tokens_in(usage: Mapping[str, Any]) -> Tokens | None:
+    """What a `usage` says, under the names of whichever provider; None if it says nothing."""
     given, written = _first(usage, _GIVEN), _first(usage, _WRITTEN)
     if given is None and written is None:
         return None
@@ -120,6 +108,13 @@ class Expense(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens that went in, those from a cache included."""
     written: int | None = None
     """Tokens that came out."""
+
+
+def tokens_of(expense: Expense | None) -> Tokens | None:
+    """The tokens of an expense; None where it names none."""
+    if expense is None or (expense.given is None and expense.written is None):
+        return None
+    return Tokens(expense.given or 0, expense.written or 0, (expense.given or 0) + (expense.written or 0))
 
 
 class ExpenseRow(msgspec.Struct, frozen=True):
@@ -170,13 +165,13 @@ def together(rows: Iterable[ExpenseRow]) -> Spent:
 
 def add_up(sums: Iterable[Spent]) -> Spent:
     """The sum of sums."""
-    found = list(sums)
+    parts = list(sums)
     return Spent(
-        sum(one.attempts for one in found),
-        sum(one.priced for one in found),
-        _sum(one.cost for one in found),
-        _sum(one.given for one in found),
-        _sum(one.written for one in found),
+        sum(part.attempts for part in parts),
+        sum(part.priced for part in parts),
+        _sum(part.cost for part in parts),
+        _sum(part.given for part in parts),
+        _sum(part.written for part in parts),
     )
 
 
@@ -220,11 +215,6 @@ def shown(cost: int | None) -> str:
     return f"${cost / USD:,.2f}" if cost >= USD // 100 or cost == 0 else f"${cost / USD:.6f}".rstrip("0")
 
 
-def is_report(line: bytes) -> bool:
-    """Whether a line may say what something cost: asked of every line, so it only searches."""
-    return line.startswith(b"{") and (b'"total_cost_usd"' in line or b'"usage"' in line) and len(line) <= _LONGEST
-
-
 SESSIONS_MOST = 1_000
 """Sessions of one attempt that are told apart: what a program prints must not fill the memory of its supervisor."""
 SESSION_MOST = 200
@@ -252,24 +242,18 @@ class Meter:
         figures = [_sum(pair) for pair in zip(_figures(self._said), _figures(more), strict=True)]
         self._said = Expense(*figures)
 
-    def hear(self, line: bytes) -> bool:
-        """Take note of what a line says; whether it said anything."""
-        said = _object(line) if is_report(line) else None
-        if said is None:
+    def hear(self, session: str, expense: Expense) -> bool:
+        """Take note of what the end of a turn says; whether it said anything. Without a session it is the turn's."""
+        if session:
+            self._note(session[:SESSION_MOST], expense)
+            return True
+        if expense == Expense():
             return False
-        tokens = of_answer(said)
-        given, written = (None, None) if tokens is None else (tokens.prompt, tokens.completion)
-        session = said.get("session_id")
-        if said.get("type") == "result" and isinstance(session, str) and session:
-            amount = said.get("total_cost_usd")
-            known = amount if isinstance(amount, int | float) and not isinstance(amount, bool) else None
-            self._note(session[:SESSION_MOST], Expense(None if known is None else from_usd(known), given, written))
-            return True
-        if said.get("type") == "turn.completed" and tokens is not None:
-            before = self._turns
-            self._turns = Expense(None, (before.given or 0) + tokens.prompt, (before.written or 0) + tokens.completion)
-            return True
-        return False
+        before = self._turns
+        self._turns = Expense(
+            None, (before.given or 0) + (expense.given or 0), (before.written or 0) + (expense.written or 0)
+        )
+        return True
 
     def _note(self, session: str, spent: Expense) -> None:
         """A session's last word; of too many sessions the oldest is added to what was said outright."""
@@ -280,11 +264,3 @@ class Meter:
 
 def _figures(one: Expense) -> tuple[int | None, int | None, int | None]:
     return one.cost, one.given, one.written
-
-
-def _object(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        said = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return said if isinstance(said, Mapping) else None

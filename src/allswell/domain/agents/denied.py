@@ -10,12 +10,12 @@ refuse: those count more than a human's answer to us.
 
 Claude Code lists its refusals in the last line (`permission_denials`), without their reasons. From 2.1.3 on each is
 also told when it happens (`system/permission_denied`, `tool_result_meta`), with what refused it. Codex lists none.
+All of it is read in output.py (`denied_in`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -25,8 +25,6 @@ from allswell.errors import Refused
 
 CALLS_MOST = 5
 """Different calls that are kept of one attempt; the rest is counted."""
-REFUSALS_MOST = 1_000
-"""Refusals that are looked at of one attempt, the first of them: a program can print millions, while others wait."""
 NAMED = 3
 """Calls that a remark names."""
 INPUT_MOST = 600
@@ -35,12 +33,10 @@ SHOWN = 80
 """Characters of a call in a remark."""
 _TOOL_MOST = 100
 _TEXT_MOST = 4_000
-_REFUSALS = re.compile(rb'"permission_denials": *\[ *\{|"permission_denied"')
 _SPEAKS_FOR = ("command", "file_path", "path", "notebook_path", "url", "pattern", "query")
 """Which field of an input is shown of a call, the first that is there; else all of it."""
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {"Bash": ("description", "timeout"), "WebFetch": ("prompt",)}
 """By tool: the fields that an agent words differently each time, and that do not change what the call does."""
-_REFUSED_BY = {"rule": "a rule in the settings of Claude Code refuses it", "hook": "a hook of yours refuses it"}
 
 
 class DeniedCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -77,96 +73,6 @@ class AllowedCall(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING_DENIED = Denied()
-
-
-# --- what was printed -------------------------------------------------------------------------------------------------
-
-
-def denied_in(printed: bytes) -> Denied:
-    """What was refused, by what an agent has printed so far: all of it, or the end of it."""
-    if _REFUSALS.search(printed) is None:
-        return NOTHING_DENIED
-    inputs: dict[str, tuple[str, object]] = {}
-    reasons: dict[str, str] = {}
-    told: list[str] = []
-    listed: list[object] = []
-    known_already: set[bytes] = set()
-    over = False
-    for line in _lines(printed):
-        match line.get("type"):
-            case "assistant":
-                inputs.update(_tool_uses(line))
-            case "system" if line.get("subtype") == "permission_denied" and len(told) < REFUSALS_MOST:
-                told.append(_text(line.get("tool_use_id")))
-                reasons[told[-1]] = _REFUSED_BY.get(_text(line.get("decision_reason_type")), "")
-            case "user":
-                reasons.update({id_: reason for id_, reason in _decisions(line) if not reasons.get(id_)})
-            case "result":
-                denials = line.get("permission_denials")
-                over = over or isinstance(denials, list)
-                new = _new(denials, known_already) if isinstance(denials, list) else []
-                listed += new[: REFUSALS_MOST - len(listed)]
-            case _:
-                pass
-    if over:
-        known = [call for denial in listed if (call := _listed(denial, reasons)) is not None]
-    else:
-        known = [(*inputs[id_], reasons[id_]) for id_ in dict.fromkeys(told) if id_ in inputs]
-    calls = [denied_call(tool, given, barred) for tool, given, barred in known]
-    return Denied(tuple(dict.fromkeys(calls))[:CALLS_MOST], len(listed) if over else len(told))
-
-
-def _new(denials: list[object], known: set[bytes]) -> list[object]:
-    """The refusals of one line that no line before it has listed; they are known from now on.
-
-    What was listed is found by its text: to compare each with each would take hours where a program prints millions.
-    """
-    texts = [(denial, msgspec.json.encode(denial, order="sorted")) for denial in denials[:REFUSALS_MOST]]
-    new = [denial for denial, text in texts if text not in known]
-    known.update(text for _, text in texts)
-    return new
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _lines(printed: bytes) -> Iterator[dict[str, object]]:
-    """The lines that tell of calls and refusals."""
-    for line in printed.split(b"\n"):
-        speaks = b'"permission_den' in line or b'"tool_result_meta"' in line or b'"tool_use"' in line
-        if not speaks or not line.startswith(b"{"):
-            continue
-        try:
-            decoded = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        if isinstance(decoded, dict) and decoded.get("session_id"):
-            yield decoded
-
-
-def _tool_uses(line: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, object]]]:
-    message = line.get("message")
-    content = message.get("content") if isinstance(message, Mapping) else None
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, Mapping) and part.get("type") == "tool_use" and isinstance(part.get("name"), str):
-            yield _text(part.get("id")), (part["name"], part.get("input"))
-
-
-def _decisions(line: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What decided about the calls whose results a line has."""
-    results = line.get("tool_result_meta")
-    for result in results if isinstance(results, list) else ():
-        decision = result.get("permission_decision") if isinstance(result, Mapping) else None
-        if isinstance(decision, Mapping):
-            reason = "hook" if decision.get("source") == "hook" else _text(decision.get("reason_type"))
-            yield _text(result.get("id")), _REFUSED_BY.get(reason, "")
-
-
-def _listed(entry: object, reasons: Mapping[str, str]) -> tuple[str, object, str] | None:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("tool_name"), str):
-        return None
-    return entry["tool_name"], entry.get("tool_input"), reasons.get(_text(entry.get("tool_use_id")), "")
 
 
 def denied_call(tool: str, given: object, barred: str = "") -> DeniedCall:

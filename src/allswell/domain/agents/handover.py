@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allswell.domain.agents.output import Checkpoint, read_checkpoint
+from allswell.domain.agents.checkpoint import Checkpoint, read_checkpoint
 from allswell.domain.duration import show
 from allswell.domain.question import CLARIFY, REPLY
 from allswell.domain.task.model import Handover, NeedEnded, RequestAnswer, State

@@ -1,149 +1,605 @@
-"""What agents report on their standard output, line by line: who speaks which protocol, and what of it is progress.
+"""What agents print: one line becomes typed events, once; all that is known of an agent's output is a fold over them.
 
-Two are known: `claude -p --output-format stream-json` (one object a line, each with a `session_id`) and
-`codex exec --json` (types with a dot, such as `item.completed`). A line counts where it reports a step of the work. It
-does not where it only says that time passes (`tool_progress`, pings), that the provider is waited for (`api_retry`,
-`rate_limit_event`), or that something went wrong. Unknown types are none of ours, and no error: both protocols grow.
+Claude Code (`-p --output-format stream-json`: one object a line, each with a `session_id`), Codex (`exec --json`: types
+with a dot, such as `item.completed`) and Gemini (`--output-format stream-json`) print protocols. All else is plain
+text, in which only few lines mean anything here. Unknown types are none of ours, and no error: the protocols grow.
+Nothing that is read here is believed: it is data, and who shows it treats it as such.
+
+    parse            a line as events
+    not_done         from the last line: why the agent was not done, if it says so
+    denied_in        from all lines: the calls that its program refused
+    usage_left       from one line: how much of the session or the context is left
+    entries          from one line: what a person reads in its log
+    Meter.hear       (cost.py) from the end of each turn: what it cost
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from hashlib import blake2b
 
 import msgspec
 
-from allswell.domain.agents.cost import of_answer
-from allswell.domain.agents.denied import CALLS_MOST, Denied, DeniedCall, denied_call, denied_in, remark
-from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, from_claude, from_codex, instant_of
+from allswell.domain.agents.checkpoint import holds_checkpoint
+from allswell.domain.agents.cost import Expense, from_usd, tokens_in, usd
+from allswell.domain.agents.denied import CALLS_MOST, NOTHING_DENIED, Denied, DeniedCall, denied_call, remark
+from allswell.domain.agents.refusal import (
+    LONGEST_LIMIT_LINE,
+    ProviderRefusal,
+    UsageLimit,
+    from_claude,
+    from_codex,
+    from_plain,
+    instant_of,
+    limit_in_error,
+    limit_in_event,
+    limit_in_plain,
+)
 from allswell.domain.agents.usage import Usage
 from allswell.domain.duration import show
+from allswell.domain.receipts.step import Tokens
 from allswell.domain.service.classify import class_of_answer, shortened
 from allswell.domain.service.retry import ErrorClass, Failure
 
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class SessionStarted(msgspec.Struct, frozen=True, gc=False):
+    """The agent's program has begun; the session's id stands in the line."""
+
+    model: str
+
+
+class AgentText(msgspec.Struct, frozen=True, gc=False):
+    """What the agent says."""
+
+    text: str
+
+
+class Thinking(msgspec.Struct, frozen=True, gc=False):
+    """What the model thinks."""
+
+    text: str
+
+
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
+    """A tool is called."""
+
+    id: str
+    name: str
+    input: object
+    announced: bool = False
+    """Whether the same call is told again with its result."""
+
+    @property
+    def digest(self) -> str:
+        """The same for two calls of one tool with the same input."""
+        return _digest(msgspec.json.encode((self.name, self.input), order="sorted"))
+
+
+class ToolCallResult(msgspec.Struct, frozen=True, gc=False):
+    """What a tool brought."""
+
+    id: str
+    text: str
+    is_error: bool = False
+
+    @property
+    def digest(self) -> str:
+        """The same for two results that say the same."""
+        return _digest(self.text.encode("utf-8", "replace"))
+
+
+class ToolCallRefused(msgspec.Struct, frozen=True, gc=False):
+    """The agent's program refused to make a call."""
+
+    id: str
+    barred: str
+    """Why it cannot be allowed, in words; empty: it can be."""
+    tool: str = ""
+    message: str = ""
+    with_result: bool = False
+    """Whether this stands with the call's result: it adds the reason to a refusal that was told."""
+
+
+class MessageUsage(msgspec.Struct, frozen=True, gc=False):
+    """How many tokens one message of the model took, its whole context included."""
+
+    id: str
+    """Of the message: several lines may tell of one, each with the newest figures."""
+    model: str
+    tokens: Tokens
+    of_helper: bool
+    """Whether it is a helper's of the agent (`parent_tool_use_id`), whose context is another."""
+
+
+class CheckpointTold(msgspec.Struct, frozen=True, gc=False):
+    """A message, or some plain lines, that hold a checkpoint (checkpoint.py)."""
+
+    text: str
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """What the agent's program tells of itself."""
+
+    text: str
+
+
+class Trouble(msgspec.Struct, frozen=True, gc=False):
+    """What the agent's program complains of, and goes on."""
+
+    text: str
+
+
+class TurnEnded(msgspec.Struct, frozen=True, gc=False):
+    """A turn, or a whole session, is over: the agent's own claim."""
+
+    failure: Failure | None
+    """Why it was not done, where it says so."""
+    expense: Expense
+    session: str = ""
+    """Whose expense this is so far; empty: this turn's alone."""
+    message: str = ""
+    """The agent's last message."""
+    took: int | None = None
+    turns: int | None = None
+    denials: list[object] | None = None
+    """The calls that were refused in this session, as the client lists them."""
+
+
+class PlainText(msgspec.Struct, frozen=True, gc=False):
+    """A line of no protocol."""
+
+    text: str
+
+
+AgentEvent = (
+    SessionStarted
+    | AgentText
+    | Thinking
+    | ToolCall
+    | ToolCallResult
+    | ToolCallRefused
+    | MessageUsage
+    | CheckpointTold
+    | Note
+    | Trouble
+    | TurnEnded
+    | PlainText
+    | ProviderRefusal
+    | UsageLimit
+    | Usage
+)
+"""`ProviderRefusal`: the provider has refused, and the client tries again by itself. `UsageLimit`: a limit was reached.
+`Usage`: how much of the session is left."""
+
 
 class AgentLine(msgspec.Struct, frozen=True, gc=False):
-    """One line of a protocol."""
+    """One line of an agent's output."""
 
     dialect: str
+    """`claude`, `codex` or `gemini`; empty where it is of no protocol."""
     what: str
+    """What the line is, in words; empty where its type is not known, or it is of no protocol."""
     progress: bool
+    """Whether it reports a step of the work. Not where it only says that time passes (`tool_progress`, pings), that the
+    provider is waited for (`api_retry`, `rate_limit_event`), or that something went wrong."""
     session: str | None = None
     """By which the agent can go on later."""
-    refusal: ProviderRefusal | None = None
-    """Set where the provider has refused, and the client tries again by itself."""
+    events: tuple[AgentEvent, ...] = ()
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=8).hexdigest()
+
+
+# --- from a line to events --------------------------------------------------------------------------------------------
 
 
 class _Part(msgspec.Struct, gc=False):
     type: str = ""
     name: str = ""
+    id: object = None
+    text: object = None
+    thinking: object = None
+    input: object = None
+    tool_use_id: object = None
+    content: object = None
+    is_error: object = None
 
 
 class _ModelMessage(msgspec.Struct, gc=False):
-    content: list[_Part] | str = ""
+    content: list[_Part | str] | str | None = None
     model: str = ""
+    id: object = None
+    usage: object = None
+
+
+class _StreamEvent(msgspec.Struct, gc=False):
+    type: str = ""
+
+
+class _Item(msgspec.Struct, gc=False):
+    type: str = ""
+    id: object = None
+    text: object = None
+    command: object = None
+    aggregated_output: object = None
+    exit_code: object = None
+    changes: object = None
+    server: object = None
+    tool: object = None
+    arguments: object = None
+    result: object = None
+    error: object = None
+    query: object = None
+    message: object = None
 
 
 class _Line(msgspec.Struct, gc=False):
+    """All fields of all protocols that are looked at; the rest of a line is skipped unread."""
+
     type: str
-    subtype: str = ""
+    subtype: str | None = ""
     session_id: str = ""
-    thread_id: str = ""
     message: _ModelMessage | str | None = None
-    event: _Part | None = None
-    item: _Part | None = None
+    event: _StreamEvent | None = None
+    parent_tool_use_id: object = None
+    usage: object = None
+    # Claude Code: how a session begins and ends
+    model: object = None
+    result: object = None
+    is_error: object = None
+    errors: object = None
+    api_error_status: object = None
+    terminal_reason: object = None
+    deferred_tool_use: object = None
+    total_cost_usd: object = None
+    duration_ms: object = None
+    num_turns: object = None
+    permission_denials: object = None
+    # Claude Code: refusals and limits
     error_status: object = None
     error: object = None
     attempt: object = None
     max_retries: object = None
     retry_delay_ms: object = None
+    rate_limit_info: object = None
+    tool_use_id: object = None
+    tool_name: object = None
+    decision_reason_type: object = None
+    tool_result_meta: object = None
+    # Codex
+    thread_id: str | None = ""
+    item: _Item | None = None
+    # Gemini
+    timestamp: object = None
+    role: object = None
+    content: object = None
+    tool_id: object = None
+    parameters: object = None
+    status: object = None
+    output: object = None
+    stats: object = None
 
 
 _READ = msgspec.json.Decoder(_Line, strict=False)
 LONGEST_LINE = 1 << 20
-"""Bytes; a longer line is not looked at."""
+"""Bytes; a longer line is taken for plain text."""
+LONGEST_FINAL_LINE = 8 << 20
+"""Bytes of the last line: what was denied stands in it whole, so it can be long."""
 _CLAUDE_STEPS = ("assistant", "user", "result")
 _CODEX_STEPS = ("thread.started", "turn.started", "turn.completed", "item.started", "item.updated", "item.completed")
-_CODEX_TROUBLE = ("turn.failed", "error")
+_GEMINI_TYPES = ("init", "message", "tool_use", "tool_result", "error", "result")
 _SYNTHETIC = "<synthetic>"
 """The model that Claude Code names where its message is an error of the provider's."""
+_WITHOUT_SESSION = (UsageLimit, Usage, MessageUsage)
+"""What is read also off a line of Claude Code's that names no session."""
 
 
-def read_line(line: bytes) -> AgentLine | None:
-    """What a line says, if it is of a protocol that we know."""
-    if not line.startswith(b"{") or len(line) > LONGEST_LINE:
+def parse(line: bytes, longest: int = LONGEST_LINE) -> AgentLine:
+    """What a line says."""
+    if line.startswith(b"{") and len(line) <= longest:
+        try:
+            return _known(_READ.decode(line)) or AgentLine("", "", False, None, (PlainText(_decoded(line)),))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # it is plain text; what could just be read may be too deep to show
+    text = _decoded(line)
+    meant = [PlainText(text)]
+    found = (from_plain(line), limit_in_plain(text) if len(line) <= LONGEST_LIMIT_LINE else None)
+    return AgentLine("", "", False, None, (*meant, *(event for event in found if event is not None)))
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _known(wire: _Line) -> AgentLine | None:
+    family = wire.type.partition(".")[0]
+    if family in ("thread", "turn", "item"):
+        return _codex(wire)
+    if wire.type in _GEMINI_TYPES and wire.timestamp is not None and bool(wire.session_id) is (wire.type == "init"):
+        return _gemini(wire)
+    if wire.type == "error":
+        return _codex_error(wire)
+    read = _claude(wire)
+    if wire.session_id:
+        return read
+    events = tuple(event for event in read.events if isinstance(event, _WITHOUT_SESSION))
+    return AgentLine("", "", False, None, (PlainText(""), *events)) if events else None
+
+
+# --- Claude Code ------------------------------------------------------------------------------------------------------
+
+
+def _claude(wire: _Line) -> AgentLine:
+    kind, session = wire.type, wire.session_id
+    match kind:
+        case "stream_event":
+            inner = "" if wire.event is None else wire.event.type
+            return AgentLine("claude", inner[:80] or kind, inner not in ("", "ping", "error"), session)
+        case "system":
+            step = wire.subtype in ("init", "compact_boundary")
+            what = f"system {wire.subtype or ''}"[:80]
+            return AgentLine("claude", what, step, session, tuple(_claude_system(wire)))
+        case "rate_limit_event":
+            return AgentLine("claude", kind, False, session, tuple(_claude_limit(wire)))
+        case "tool_progress":
+            return AgentLine("claude", kind, False, session)
+        case "result":
+            return AgentLine("claude", (wire.subtype or kind)[:80], True, session, tuple(_claude_end(wire)))
+        case "assistant" | "user":
+            message = wire.message
+            what, step = wire.subtype or kind, True
+            if isinstance(message, _ModelMessage) and message.model == _SYNTHETIC:
+                what, step = "an error of the provider", False
+            elif isinstance(message, _ModelMessage) and isinstance(message.content, list):
+                named = (f"{part.type} {part.name}".strip() for part in message.content if isinstance(part, _Part))
+                what = ", ".join([name for name in named if name][:3]) or kind
+            return AgentLine("claude", what[:80], step, session, tuple(_claude_message(wire)))
+        case _:
+            return AgentLine("claude", "", False, session)
+
+
+def _claude_system(wire: _Line) -> Iterator[AgentEvent]:
+    match wire.subtype:
+        case "init":
+            yield SessionStarted(_words(wire.model))
+        case "compact_boundary":
+            yield Note("its context was compacted")
+        case "api_retry":
+            yield from_claude(wire.error_status, wire.error, wire.attempt, wire.max_retries, wire.retry_delay_ms)
+        case "permission_denied":
+            barred, told = _barred(wire.decision_reason_type), wire.message if isinstance(wire.message, str) else ""
+            yield ToolCallRefused(_id(wire.tool_use_id), barred, _words(wire.tool_name), told)
+        case _:
+            return
+
+
+def _claude_message(wire: _Line) -> Iterator[AgentEvent]:
+    message, by_agent = wire.message, wire.type == "assistant"
+    content = message.content if isinstance(message, _ModelMessage) else message
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [content or ""]:
+        for event in _claude_part(part, by_agent=by_agent):
+            if isinstance(event, AgentText):
+                texts.append(event.text)
+            yield event
+    if texts and holds_checkpoint(text := "\n".join(texts)):
+        yield CheckpointTold(text)
+    if by_agent and isinstance(message, _ModelMessage) and isinstance(message.usage, Mapping):
+        tokens = tokens_in(message.usage)
+        if tokens is not None:
+            yield MessageUsage(_words(message.id), message.model, tokens, bool(wire.parent_tool_use_id))
+    for decided in wire.tool_result_meta if isinstance(wire.tool_result_meta, list) else ():
+        decision = decided.get("permission_decision") if isinstance(decided, Mapping) else None
+        if isinstance(decision, Mapping):
+            reason = "hook" if decision.get("source") == "hook" else decision.get("reason_type")
+            yield ToolCallRefused(str(decided.get("id")), _barred(reason), with_result=True)
+
+
+def _claude_part(part: _Part | str, *, by_agent: bool) -> Iterator[AgentEvent]:
+    if isinstance(part, str):
+        if by_agent and part.strip():
+            yield AgentText(part)
+        return
+    match part.type:
+        case "text" if by_agent and _words(part.text).strip():
+            yield AgentText(_words(part.text))
+        case "thinking" if _words(part.thinking).strip():
+            yield Thinking(_words(part.thinking))
+        case "tool_use" | "server_tool_use":
+            yield ToolCall(_id(part.id), part.name, part.input)
+        case "tool_result":
+            yield ToolCallResult(_id(part.tool_use_id), _texts(part.content), part.is_error is True)
+        case _:
+            return
+
+
+def _claude_limit(wire: _Line) -> Iterator[AgentEvent]:
+    info = wire.rate_limit_info
+    if not isinstance(info, Mapping):
+        return
+    if (status := info.get("status")) not in (None, "allowed"):
+        yield Note(f"usage limit: {_words(status)}")
+    used = _number(info.get("utilization"))
+    if used is not None and 0 <= used <= 1:
+        yield Usage(None, (1 - used) * 100, instant_of(info.get("resetsAt")))
+    if (limit := limit_in_event(info)) is not None:
+        yield limit
+
+
+def _claude_end(wire: _Line) -> Iterator[AgentEvent]:
+    cost, tokens = _number(wire.total_cost_usd), _tokens(wire.usage)
+    took, turns = _count(wire.duration_ms), wire.num_turns if isinstance(wire.num_turns, int) else None
+    yield TurnEnded(
+        _claude_failure(wire),
+        _expense(None if cost is None else from_usd(cost), tokens),
+        wire.session_id,
+        _words(wire.result),
+        took,
+        turns,
+        wire.permission_denials if isinstance(wire.permission_denials, list) else None,
+    )
+    if wire.is_error:
+        limit = limit_in_error(_words(wire.result) or _words(wire.error), refused=wire.api_error_status == 429)
+        if limit is not None:
+            yield limit
+
+
+def _claude_failure(wire: _Line) -> Failure | None:
+    told = _end_words(wire.result) or _end_words(wire.errors) or _end_words(wire.subtype)
+    status, subtype, ended = wire.api_error_status, str(wire.subtype), str(wire.terminal_reason)
+    broken = bool(wire.is_error) or subtype.startswith("error") or ended == "api_error"
+    if broken and isinstance(status, int):
+        return _by_provider(class_of_answer(status, told), told, status)
+    meant = _REASONS.get(ended) or _REASONS.get(_BY_SUBTYPE.get(subtype, ""))
+    if meant is not None:
+        error, reason = meant
+        deferred = _deferred(wire.deferred_tool_use)
+        if deferred is not None:
+            return Failure(error, shortened(f"{reason}: {deferred.text}"), denied=Denied((deferred,)))
+        return Failure(error, shortened(f"{reason}: {told}" if told and broken else reason))
+    if broken:
+        return _by_provider(class_of_answer(None, told), told or "it reports an error", None)
+    return None
+
+
+def _deferred(call: object) -> DeniedCall | None:
+    """The call that waits for a permission; a hook has put it off, and what a hook says counts more than an allow."""
+    if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
         return None
-    try:
-        said = _READ.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return _progress_of_claude(said) if said.session_id else _progress_of_codex(said)
+    return denied_call(call["name"], call.get("input"), "a hook of yours has put it off, and decides about it")
 
 
-def _progress_of_claude(said: _Line) -> AgentLine | None:
-    kind = said.type
-    if kind == "system" and said.subtype == "api_retry":
-        refusal = from_claude(said.error_status, said.error, said.attempt, said.max_retries, said.retry_delay_ms)
-        return AgentLine("claude", "system api_retry", False, said.session_id, refusal)
-    if kind == "system":
-        step = said.subtype in ("init", "compact_boundary")
-        return AgentLine("claude", f"system {said.subtype}"[:80], step, said.session_id)
-    if kind == "stream_event":
-        inner = "" if said.event is None else said.event.type
-        return AgentLine("claude", inner[:80] or kind, inner not in ("", "ping", "error"), said.session_id)
-    if kind in ("tool_progress", "rate_limit_event"):
-        return AgentLine("claude", kind, False, said.session_id)
-    if kind not in _CLAUDE_STEPS:
-        return None
-    what = said.subtype or kind
-    if isinstance(said.message, _ModelMessage) and said.message.model == _SYNTHETIC:
-        return AgentLine("claude", "an error of the provider", False, said.session_id)
-    if isinstance(said.message, _ModelMessage) and not isinstance(said.message.content, str):
-        parts = [f"{part.type} {part.name}".strip() for part in said.message.content if part.type]
-        what = ", ".join(parts[:3]) or kind
-    return AgentLine("claude", what[:80], True, said.session_id)
+# --- Codex ------------------------------------------------------------------------------------------------------------
 
 
-def _progress_of_codex(said: _Line) -> AgentLine | None:
-    if said.type in _CODEX_TROUBLE:
-        # Anything may print {"type": "error"}; it is no progress in any case.
-        refusal = from_codex(said.message) if isinstance(said.message, str) else None
-        known = said.type == "turn.failed" or refusal is not None
-        return AgentLine("codex", said.type, False, refusal=refusal) if known else None
-    if said.type not in _CODEX_STEPS:
-        return None
-    item = "" if said.item is None else said.item.type
-    return AgentLine("codex", f"{said.type} {item}".strip()[:80], item != "error", said.thread_id or None)
+def _codex(wire: _Line) -> AgentLine:
+    kind, item = wire.type, wire.item
+    if kind == "turn.failed":
+        return AgentLine("codex", kind, False, None, tuple(_codex_failed(wire)))
+    if kind not in _CODEX_STEPS:
+        return AgentLine("codex", "", False)
+    events: Iterator[AgentEvent] = iter(())
+    if kind == "thread.started":
+        events = iter((SessionStarted(""),))
+    elif kind == "turn.completed":
+        events = iter((TurnEnded(None, _expense(None, _tokens(wire.usage))),))
+    elif item is not None and kind != "item.updated":
+        events = _codex_item(item, over=kind == "item.completed")
+    what = kind if item is None else f"{kind} {item.type}".strip()[:80]
+    step = item is None or item.type != "error"
+    return AgentLine("codex", what, step, wire.thread_id or None, tuple(events))
 
 
-BEGINNINGS = frozenset({"claude: system init", "codex: thread.started", "codex: turn.started"})
-"""Evidence of clients that have begun; whether their provider answers is not known by then."""
-_RESUMED_BY = {"claude": "claude --resume {0}", "codex": "codex exec resume {0}"}
+def _codex_failed(wire: _Line) -> Iterator[AgentEvent]:
+    error = wire.error
+    told = _end_words(error.get("message") if isinstance(error, Mapping) else error) or "its turn failed"
+    found = _STATUS.search(told[:2_000])
+    status = None if found is None else int(found[1])
+    yield TurnEnded(_by_provider(class_of_answer(status, _body(told)), told, status), Expense())
+    yield from _codex_limit(wire, gave_up=True)
 
 
-def resumed_by(dialect: str, session: str) -> str | None:
-    """The command by which an agent goes on with a session."""
-    told = _RESUMED_BY.get(dialect)
-    # What an agent said is data: only what looks like an id may become part of something that people type.
-    plain = 0 < len(session) <= 80 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
-    return told.format(session) if told is not None and plain else None
+def _codex_error(wire: _Line) -> AgentLine | None:
+    """An error of Codex, where it is one that we know: anything may print such a line, and it is no progress."""
+    refusal = from_codex(wire.message) if isinstance(wire.message, str) else None
+    if refusal is not None:
+        return AgentLine("codex", wire.type, False, None, (refusal,))
+    limits = tuple(_codex_limit(wire, gave_up=False))
+    return AgentLine("", "", False, None, (PlainText(_words(wire.message)), *limits)) if limits else None
 
 
-# What the last line of an agent's output says about its end: exit code 0 is not always done.
+def _codex_limit(wire: _Line, *, gave_up: bool) -> Iterator[AgentEvent]:
+    text = wire.message if isinstance(wire.message, str) else ""
+    if isinstance(wire.error, Mapping):
+        told = wire.error.items()
+        text = " ".join(f"{key}: {value}" for key, value in told if isinstance(value, str | int | float))
+    limit = limit_in_error(text, refused=gave_up and _REFUSED.search(text[:LONGEST_LIMIT_LINE]) is not None)
+    if limit is not None:
+        yield limit
+
+
+def _codex_item(item: _Item, *, over: bool) -> Iterator[AgentEvent]:
+    id_ = str(item.id)
+    match item.type:
+        case "agent_message" if over:
+            text = _words(item.text)
+            yield AgentText(text)
+            if holds_checkpoint(text):
+                yield CheckpointTold(text)
+        case "reasoning" if over:
+            yield Thinking(_words(item.text))
+        case "command_execution" if not over:
+            yield ToolCall(id_, "shell", _words(item.command))
+        case "command_execution":
+            bad = isinstance(item.exit_code, int) and item.exit_code != 0
+            printed = _words(item.aggregated_output).rstrip("\n")
+            yield ToolCallResult(id_, f"exit code {item.exit_code}\n{printed}".rstrip("\n") if bad else printed, bad)
+        case "file_change" if over:
+            changes = item.changes if isinstance(item.changes, list) else []
+            paths = [_words(change.get("path")) for change in changes if isinstance(change, Mapping)]
+            yield ToolCall(id_, item.type, ", ".join(paths))
+        case "mcp_tool_call":
+            name = ".".join(filter(None, (_words(item.server), _words(item.tool))))
+            yield ToolCall(id_, name, item.arguments, announced=not over)
+            if over and (item.error or item.result):
+                yield ToolCallResult(id_, _brought(item.error or item.result), bool(item.error))
+        case "web_search" if over:
+            yield ToolCall(id_, item.type, _words(item.query))
+        case "error" if over:
+            yield Trouble(_words(item.message))
+        case _:
+            return
+
+
+def _brought(result: object) -> str:
+    """What a tool of MCP brought, or what went wrong with it."""
+    if isinstance(result, Mapping):
+        return _words(result["message"]) if "message" in result else _texts(result.get("content"))
+    return _words(result)
+
+
+# --- Gemini -----------------------------------------------------------------------------------------------------------
+
+
+def _gemini(wire: _Line) -> AgentLine:
+    kind, step = wire.type, wire.type != "error"
+    events: tuple[AgentEvent, ...] = ()
+    match kind:
+        case "init":
+            events = (SessionStarted(_words(wire.model)),)
+        case "message" if wire.role == "assistant":
+            text = _words(wire.content)
+            events = (AgentText(text), CheckpointTold(text)) if holds_checkpoint(text) else (AgentText(text),)
+        case "tool_use":
+            events = (ToolCall(_words(wire.tool_id), _words(wire.tool_name), wire.parameters),)
+        case "tool_result":
+            bad = wire.status == "error"
+            events = (ToolCallResult(_words(wire.tool_id), _brought(wire.error) if bad else _words(wire.output), bad),)
+        case "error":
+            events = (Trouble(_words(wire.message if isinstance(wire.message, str) else "")),)
+        case "result":
+            told = _brought(wire.error) or "it reports an error"
+            failure = _by_provider(class_of_answer(None, told), told, None) if wire.status == "error" else None
+            events = (TurnEnded(failure, _expense(None, _tokens(wire.stats))),)
+        case _:
+            pass
+    return AgentLine("gemini", kind, step, wire.session_id or None, events)
+
+
+# --- how an agent ended -----------------------------------------------------------------------------------------------
 #
-# Claude Code (`--output-format stream-json`) ends with a `result`: an error of the provider's (`is_error`, with
-# `api_error_status`), a turn that something else than its end has ended (`terminal_reason`). Codex (`exec --json`) ends
-# with `turn.failed`. Both may come with exit code 0. Calls that were refused (`permission_denials`) say nothing about
-# the end: an agent works around most of them (denied.py).
+# Exit code 0 is not always done. Claude Code ends with a `result`: an error of the provider's (`is_error`, with
+# `api_error_status`), a turn that something else than its end has ended (`terminal_reason`). Codex ends with
+# `turn.failed`. Both may come with exit code 0. Calls that were refused (`permission_denials`) say nothing about the
+# end: an agent works around most of them (denied.py).
 #
-# Only the very last line counts. Whoever prints something after it has gone on after it, and speaks by its exit code.
-# Reasons that nobody here knows decide nothing: both protocols grow.
-
-LONGEST_FINAL_LINE = 8 << 20
-"""Bytes; of a longer line nothing is known. What was denied stands in it whole, so it can be long."""
+# Only the very last line counts: an agent that prints something after it has gone on, and speaks by its exit code.
+# Reasons that are not known here decide nothing.
 
 _REASONS: Mapping[str, tuple[ErrorClass, str]] = {
     "tool_deferred": (ErrorClass.PERMANENT, "it waits for a permission"),
@@ -171,6 +627,8 @@ _BY_SUBTYPE: Mapping[str, str] = {
 }
 """The same by the kind of the last line, for clients that give no reason; some of them call that no error, either."""
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b")
+_REFUSED = re.compile(r"\bstatus:? 429\b")
+"""As Codex tells of a provider that went on refusing."""
 _PLAIN = 400
 _PLAIN_START = re.compile(
     r"(?:error: )?(?:credit balance is too low|invalid api key|not logged in|failed to authenticate|oauth token"
@@ -180,21 +638,18 @@ _PLAIN_START = re.compile(
 """What Claude Code and Codex print as their only line, where they are not asked for a protocol."""
 
 
-def not_done(line: bytes) -> Failure | None:
+def not_done(line: AgentLine) -> Failure | None:
     """Why the agent whose last line this is was not done, if it says so."""
-    if not line.startswith(b"{") or len(line) > LONGEST_FINAL_LINE:
-        return None
-    try:
-        said = msgspec.json.decode(line)
-        return _end_of(said) if isinstance(said, dict) else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # what could just be read may be too deep to show
-        return None
+    return next((event.failure for event in line.events if isinstance(event, TurnEnded)), None)
 
 
-def _end_of(said: dict[str, Any]) -> Failure | None:
-    if said.get("type") == "result" and said.get("session_id"):
-        return _end_of_claude(said)
-    return _end_of_codex(said) if said.get("type") == "turn.failed" else None
+def plain_refusal(line: AgentLine) -> Failure | None:
+    """What a last line in plain text says, where it begins with what a client prints that its provider refuses."""
+    text = next((event.text for event in line.events if isinstance(event, PlainText)), "").strip()
+    if len(text) > _PLAIN or not _PLAIN_START.match(text):
+        return None
+    error = class_of_answer(None, text)
+    return None if error is ErrorClass.TRANSIENT else _by_provider(error, text, None)
 
 
 def with_denied(failure: Failure, denied: Denied) -> Failure:
@@ -206,44 +661,9 @@ def with_denied(failure: Failure, denied: Denied) -> Failure:
     return msgspec.structs.replace(failure, denied=together)
 
 
-def _end_of_claude(said: dict[str, Any]) -> Failure | None:
-    told = _end_words(said.get("result")) or _end_words(said.get("errors")) or _end_words(said.get("subtype"))
-    status, subtype, ended = said.get("api_error_status"), str(said.get("subtype")), str(said.get("terminal_reason"))
-    broken = bool(said.get("is_error")) or subtype.startswith("error") or ended == "api_error"
-    if broken and isinstance(status, int):
-        return _by_provider(class_of_answer(status, told), told, status)
-    meant = _REASONS.get(ended) or _REASONS.get(_BY_SUBTYPE.get(subtype, ""))
-    if meant is not None:
-        error, reason = meant
-        deferred = _deferred(said.get("deferred_tool_use"))
-        if deferred is not None:
-            return Failure(error, shortened(f"{reason}: {deferred.text}"), denied=Denied((deferred,)))
-        return Failure(error, shortened(f"{reason}: {told}" if told and broken else reason))
-    if broken:
-        return _by_provider(class_of_answer(None, told), told or "it reports an error", None)
-    return None
-
-
-def _end_of_codex(said: dict[str, Any]) -> Failure:
-    error = said.get("error")
-    told = _end_words(error.get("message") if isinstance(error, Mapping) else error) or "its turn failed"
-    found = _STATUS.search(told[:2_000])
-    status = None if found is None else int(found[1])
-    return _by_provider(class_of_answer(status, _body(told)), told, status)
-
-
 def _by_provider(error: ErrorClass, told: str, status: int | None) -> Failure:
     """A failure as the provider's answer has it: a refused login or a used-up quota is the whole account's."""
     return Failure(error, shortened(told), status=status, account=error in (ErrorClass.AUTH, ErrorClass.PERMANENT))
-
-
-def plain_refusal(line: bytes) -> Failure | None:
-    """What a last line in plain text says, where it begins with what a client prints that its provider refuses."""
-    text = line[:_PLAIN].decode("utf-8", "replace").strip()
-    if len(line) > _PLAIN or not _PLAIN_START.match(text):
-        return None
-    error = class_of_answer(None, text)
-    return None if error is ErrorClass.TRANSIENT else _by_provider(error, text, None)
 
 
 def _body(told: str) -> object:
@@ -254,24 +674,108 @@ def _body(told: str) -> object:
         return told
 
 
-def _deferred(call: object) -> DeniedCall | None:
-    """The call that waits for a permission; a hook has put it off, and what a hook says counts more than an allow."""
-    if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-        return None
-    return denied_call(call["name"], call.get("input"), "a hook of yours has put it off, and decides about it")
-
-
 def _end_words(value: object) -> str:
     if isinstance(value, str):
         return value
-    return "; ".join(str(one) for one in value) if isinstance(value, list) else ""
+    return "; ".join(str(part) for part in value) if isinstance(value, list) else ""
 
 
-# What an agent printed, line by line, as a person reads it: messages, tool calls, what came of them, what it cost.
-#
-# Lines of the protocols that we know (`read_line`) become one entry or several; what only says that time passes becomes
-# none. Everything else is an entry as it stands: most programs print words. Nothing here is believed: whoever shows an
-# entry treats its text as data.
+BEGINNINGS = frozenset({"claude: system init", "codex: thread.started", "codex: turn.started", "gemini: init"})
+"""Evidence of clients that have begun; whether their provider answers is not known by then."""
+_RESUMED_BY = {"claude": "claude --resume {0}", "codex": "codex exec resume {0}"}
+
+
+def resumed_by(dialect: str, session: str) -> str | None:
+    """The command by which an agent goes on with a session."""
+    command = _RESUMED_BY.get(dialect)
+    # What an agent said is data: only what looks like an id may become part of something that people type.
+    plain = 0 < len(session) <= 80 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
+    return command.format(session) if command is not None and plain else None
+
+
+# --- refused calls, and what is left ----------------------------------------------------------------------------------
+
+_REFUSALS = re.compile(rb'"permission_denials": *\[ *\{|"permission_denied"')
+REFUSALS_MOST = 1_000
+"""Refusals that are looked at of one attempt, the first of them: a program can print millions, while others wait."""
+_TELLS_OF_CALLS = (b'"permission_den', b'"tool_result_meta"', b'"tool_use"')
+_REFUSED_BY = {"rule": "a rule in the settings of Claude Code refuses it", "hook": "a hook of yours refuses it"}
+
+
+def denied_in(printed: bytes) -> Denied:
+    """What was refused, by what an agent has printed so far: all of it, or the end of it."""
+    if _REFUSALS.search(printed) is None:
+        return NOTHING_DENIED
+    lines = (line for line in printed.split(b"\n") if any(word in line for word in _TELLS_OF_CALLS))
+    try:
+        return denied_by(event for line in lines for event in parse(line, LONGEST_FINAL_LINE).events)
+    except RecursionError:  # what could just be read may be too deep to show
+        return NOTHING_DENIED
+
+
+def denied_by(events: Iterator[AgentEvent]) -> Denied:
+    """What was refused, by what an agent's events tell; the list at a session's end counts, where there is one."""
+    calls: dict[str, ToolCall] = {}
+    reasons: dict[str, str] = {}
+    told: list[str] = []
+    listed: list[object] = []
+    listed_texts: set[bytes] = set()
+    over = False
+    for event in events:
+        match event:
+            case ToolCall():
+                calls[event.id] = event
+            case ToolCallRefused():
+                if not event.with_result and len(told) < REFUSALS_MOST:
+                    told.append(event.id)
+                reasons[event.id] = reasons.get(event.id) or event.barred
+            case TurnEnded(denials=list(denials)):
+                over = True
+                listed += _new(denials, listed_texts)[: REFUSALS_MOST - len(listed)]
+            case _:
+                pass
+    if over:
+        known = [call for denial in listed if (call := _listed(denial, reasons)) is not None]
+    else:
+        known = [
+            denied_call(calls[id_].name, calls[id_].input, reasons[id_]) for id_ in dict.fromkeys(told) if id_ in calls
+        ]
+    return Denied(tuple(dict.fromkeys(known))[:CALLS_MOST], len(listed) if over else len(told))
+
+
+def _new(denials: list[object], known: set[bytes]) -> list[object]:
+    """The refusals of one line that no line before it has listed; they are known from now on.
+
+    What was listed is found by its text: to compare each with each would take hours where a program prints millions.
+    """
+    texts = [(denial, msgspec.json.encode(denial, order="sorted")) for denial in denials[:REFUSALS_MOST]]
+    new = [denial for denial, text in texts if text not in known]
+    known.update(text for _, text in texts)
+    return new
+
+
+def _listed(denial: object, reasons: Mapping[str, str]) -> DeniedCall | None:
+    if not isinstance(denial, Mapping) or not isinstance(denial.get("tool_name"), str):
+        return None
+    barred = reasons.get(_id(denial.get("tool_use_id")), "")
+    return denied_call(denial["tool_name"], denial.get("tool_input"), barred)
+
+
+def _barred(reason: object) -> str:
+    return _REFUSED_BY.get(_id(reason), "")
+
+
+def usage_left(event: AgentEvent, window: int | None = None) -> Usage | None:
+    """What an event says is left, in percent (O6); None if it says nothing. `window`: tokens that the context takes.
+
+    How large a context may become is not told by any client, so who sets up the fleet says it (`context_window`).
+    """
+    if isinstance(event, MessageUsage) and window is not None and not event.of_helper and event.tokens.total:
+        return Usage(max(1 - event.tokens.total / window, 0) * 100)
+    return event if isinstance(event, Usage) else None
+
+
+# --- a log for people -------------------------------------------------------------------------------------------------
 
 _INPUT = 400
 """Characters of a tool's input that are shown."""
@@ -312,154 +816,65 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def entries(line: bytes) -> list[LogEntry]:
     """What one line says; none where it is a line of a protocol that says nothing to a person."""
-    said = _object(line)
-    with contextlib.suppress(RecursionError):  # what could just be read may be too deep to show
-        if said is not None and isinstance(said.get("session_id"), str) and said["session_id"]:
-            return list(_log_of_claude(said, line))
-        kind = None if said is None else said.get("type")
-        if said is not None and isinstance(kind, str) and kind.partition(".")[0] in ("thread", "turn", "item"):
-            return list(_log_of_codex(said, line))
-    return [LogEntry(LogKind.TEXT, line.decode("utf-8", "replace").rstrip("\r\n"))]
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    if not line.startswith(b"{") or len(line) > LONGEST_LINE:
-        return None
+    parsed = parse(line)
+    if not parsed.dialect:
+        return [LogEntry(LogKind.TEXT, _decoded(line))]
     try:
-        said = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return said if isinstance(said, dict) else None
+        return [entry for event in parsed.events if (entry := _entry(event, parsed)) is not None]
+    except RecursionError:  # what could just be read may be too deep to show
+        return [LogEntry(LogKind.TEXT, _decoded(line))]
 
 
-# --- Claude Code ------------------------------------------------------------------------------------------------------
-
-
-def _log_of_claude(said: Mapping[str, Any], line: bytes) -> Iterator[LogEntry]:
-    match said.get("type"):
-        case "system":
-            yield from _system(said)
-        case "assistant" | "user":
-            message = said.get("message")
-            content = message.get("content") if isinstance(message, Mapping) else message
-            for part in content if isinstance(content, list) else [content]:
-                yield from _part(part, by_user=said["type"] == "user")
-        case "result":
-            yield _ended(said, line)
-        case "rate_limit_event":
-            info = said.get("rate_limit_info")
-            status = info.get("status") if isinstance(info, Mapping) else None
-            if status not in (None, "allowed"):
-                yield LogEntry(LogKind.NOTE, f"usage limit: {_words(status)}")
+def _entry(event: AgentEvent, line: AgentLine) -> LogEntry | None:
+    match event:
+        case SessionStarted(model):
+            return LogEntry(LogKind.NOTE, f"session {line.session or ''}{f', {model}' if model else ''}")
+        case AgentText(text):
+            return LogEntry(LogKind.MESSAGE, text)
+        case Thinking(text):
+            return LogEntry(LogKind.THINKING, text)
+        case ToolCall(announced=False):
+            return LogEntry(LogKind.TOOL, _input(event.input), event.name)
+        case ToolCallResult():
+            return LogEntry(LogKind.ERROR if event.is_error else LogKind.RESULT, event.text)
+        case ToolCallRefused(with_result=False):
+            return LogEntry(LogKind.NOTE, f"{event.tool} was refused: {event.message}")
+        case ProviderRefusal():
+            return LogEntry(LogKind.NOTE, f"the provider is called again: {event.words}")
+        case Note(text):
+            return LogEntry(LogKind.NOTE, text)
+        case Trouble(text):
+            return LogEntry(LogKind.ERROR, text)
+        case TurnEnded():
+            return _ended(event, line)
         case _:
-            return  # pieces of messages, ticks of tools, and what is newer than we are
+            return None
 
 
-def _system(said: Mapping[str, Any]) -> Iterator[LogEntry]:
-    subtype = said.get("subtype")
-    if subtype == "init":
-        model = f", {_words(said.get('model'))}" if said.get("model") else ""
-        yield LogEntry(LogKind.NOTE, f"session {_words(said.get('session_id'))}{model}")
-    elif subtype == "compact_boundary":
-        yield LogEntry(LogKind.NOTE, "its context was compacted")
-    elif subtype == "api_retry":
-        yield LogEntry(LogKind.NOTE, f"the provider is called again: try {_words(said.get('attempt'))}")
-    elif subtype == "permission_denied":
-        yield LogEntry(LogKind.NOTE, f"{_words(said.get('tool_name'))} was refused: {_words(said.get('message'))}")
-
-
-def _part(part: object, *, by_user: bool) -> Iterator[LogEntry]:
-    if isinstance(part, str):
-        if not by_user and part.strip():
-            yield LogEntry(LogKind.MESSAGE, part)
-        return
-    if not isinstance(part, Mapping):
-        return
-    match part.get("type"):
-        case "text" if not by_user and _words(part.get("text")).strip():
-            yield LogEntry(LogKind.MESSAGE, _words(part.get("text")))
-        case "thinking" if _words(part.get("thinking")).strip():
-            yield LogEntry(LogKind.THINKING, _words(part.get("thinking")))
-        case "tool_use" | "server_tool_use":
-            yield LogEntry(LogKind.TOOL, _input(part.get("input")), _words(part.get("name")))
-        case "tool_result":
-            kind = LogKind.ERROR if part.get("is_error") is True else LogKind.RESULT
-            yield LogEntry(kind, _texts(part.get("content")))
-        case _:
-            return
-
-
-def _ended(said: Mapping[str, Any], line: bytes) -> LogEntry:
-    """How a session ended; that it says so at all is its own claim."""
-    failure = not_done(line)
-    took = said.get("duration_ms")
-    turns = said.get("num_turns")
-    cost = said.get("total_cost_usd")
-    cost = float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0 else None
-    tokens = of_answer(said)
-    parts = [f"not done: {failure.message}" if failure is not None else "it says that it is done"]
-    if refused := remark(denied_in(line)):
+def _ended(end: TurnEnded, line: AgentLine) -> LogEntry:
+    """How a session or a turn ended; that it says so at all is its own claim."""
+    kind = LogKind.END if end.failure is None else LogKind.ERROR
+    spent = end.expense
+    tokens = None if spent.given is None else spent.given + (spent.written or 0)
+    if line.dialect != "claude":
+        text = "its turn is over" if end.failure is None else end.failure.message
+        return LogEntry(kind, text, tokens=tokens)
+    parts = [f"not done: {end.failure.message}" if end.failure is not None else "it says that it is done"]
+    if refused := remark(denied_by(iter((end,)))):
         parts.append(refused)
-    if isinstance(took, int) and took >= 0:
-        parts.append(show(took))
-    if isinstance(turns, int):
-        parts.append(f"{turns} turn{'' if turns == 1 else 's'}")
-    kind = LogKind.END if failure is None else LogKind.ERROR
-    return LogEntry(kind, ", ".join(parts), cost_usd=cost, tokens=None if tokens is None else tokens.total)
+    if end.took is not None:
+        parts.append(show(end.took))
+    if end.turns is not None:
+        parts.append(f"{end.turns} turn{'' if end.turns == 1 else 's'}")
+    return LogEntry(kind, ", ".join(parts), cost_usd=usd(spent.cost), tokens=tokens)
 
 
-# --- Codex ------------------------------------------------------------------------------------------------------------
+def _id(value: object) -> str:
+    """An id or a short name; anything else is none."""
+    return value if isinstance(value, str) else ""
 
 
-def _log_of_codex(said: Mapping[str, Any], line: bytes) -> Iterator[LogEntry]:
-    match said["type"]:
-        case "thread.started":
-            yield LogEntry(LogKind.NOTE, f"session {_words(said.get('thread_id'))}")
-        case "item.started" | "item.completed":
-            item = said.get("item")
-            if isinstance(item, Mapping):
-                yield from _item(item, over=said["type"] == "item.completed")
-        case "turn.completed":
-            tokens = of_answer(said)
-            yield LogEntry(LogKind.END, "its turn is over", tokens=None if tokens is None else tokens.total)
-        case "turn.failed":
-            failure = not_done(line)
-            yield LogEntry(LogKind.ERROR, "its turn failed" if failure is None else failure.message)
-        case _:
-            return
-
-
-def _item(item: Mapping[str, Any], *, over: bool) -> Iterator[LogEntry]:
-    match item.get("type"):
-        case "agent_message" if over:
-            yield LogEntry(LogKind.MESSAGE, _words(item.get("text")))
-        case "reasoning" if over:
-            yield LogEntry(LogKind.THINKING, _words(item.get("text")))
-        case "command_execution" if not over:
-            yield LogEntry(LogKind.TOOL, _words(item.get("command")), "shell")
-        case "command_execution":
-            code = item.get("exit_code")
-            bad = isinstance(code, int) and code != 0
-            said = _words(item.get("aggregated_output")).rstrip("\n")
-            text = f"exit code {code}\n{said}".rstrip("\n") if bad else said
-            yield LogEntry(LogKind.ERROR if bad else LogKind.RESULT, text)
-        case "file_change" if over:
-            changes = item.get("changes")
-            listed = changes if isinstance(changes, list) else []
-            paths = [_words(one.get("path")) for one in listed if isinstance(one, Mapping)]
-            yield LogEntry(LogKind.TOOL, ", ".join(paths), "file_change")
-        case "mcp_tool_call" if over:
-            name = ".".join(filter(None, (_words(item.get("server")), _words(item.get("tool")))))
-            yield LogEntry(LogKind.TOOL, _input(item.get("arguments")), name)
-        case "web_search" if over:
-            yield LogEntry(LogKind.TOOL, _words(item.get("query")), "web_search")
-        case "error" if over:
-            yield LogEntry(LogKind.ERROR, _words(item.get("message")))
-        case _:
-            return
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- words and figures ------------------------------------------------------------------------------------------------
 
 
 def _words(value: object) -> str:
@@ -468,12 +883,12 @@ def _words(value: object) -> str:
     return "" if value is None else msgspec.json.encode(value).decode("utf-8", "replace")
 
 
-def _input(given: object) -> str:
+def _input(value: object) -> str:
     """What a tool is given, in a line: what tells most of it, or all of it."""
-    if isinstance(given, Mapping):
-        told = next((given[name] for name in _SPOKEN_BY if isinstance(given.get(name), str)), None)
-        given = told if told is not None else given or ""
-    text = _words(given)
+    if isinstance(value, Mapping):
+        told = next((value[name] for name in _SPOKEN_BY if isinstance(value.get(name), str)), None)
+        value = told if told is not None else value or ""
+    text = _words(value)
     return text if len(text) <= _INPUT else f"{text[:_INPUT]}…"
 
 
@@ -481,183 +896,23 @@ def _texts(content: object) -> str:
     """What a tool brought, in words; what is no text is named."""
     if not isinstance(content, list):
         return _words(content)
-    found = [one for one in content if isinstance(one, Mapping)]
-    return "\n".join(_words(one.get("text")) if one.get("type") == "text" else f"[{one.get('type')}]" for one in found)
+    parts = [part for part in content if isinstance(part, Mapping)]
+    return "\n".join(
+        _words(part.get("text")) if part.get("type") == "text" else f"[{part.get('type')}]" for part in parts
+    )
 
 
-# What agents themselves report of their session and their context, in the lines that Claude Code prints (O6).
-#
-# How much of the session is left is told in its `rate_limit_event`s. How large the context has become is told with each
-# message: all that went into it, and what came out. How large it may become is not told, so whoever sets up the fleet
-# says it (`context_window`). What a helper of the agent's uses (`parent_tool_use_id`) is another context.
-
-_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+def _expense(cost: int | None, tokens: Tokens | None) -> Expense:
+    return Expense(cost) if tokens is None else Expense(cost, tokens.prompt, tokens.completion)
 
 
-def reported(line: bytes, window: int | None = None) -> Usage | None:
-    """What a line says is left, in percent; None if it says nothing. `window` is how many tokens the context takes."""
-    about_session = b"rate_limit_event" in line
-    if len(line) > LONGEST_LIMIT_LINE or not (about_session or (window is not None and b'"usage"' in line)):
-        return None
-    try:
-        said = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    if not isinstance(said, dict):
-        return None
-    return _session(said) if about_session else _context(said, window or 0)
-
-
-def _session(said: dict[str, Any]) -> Usage | None:
-    info = said.get("rate_limit_info")
-    if not isinstance(info, Mapping):
-        return None
-    used = _number(info.get("utilization"))
-    if used is None or not 0 <= used <= 1:
-        return None
-    return Usage(None, (1 - used) * 100, instant_of(info.get("resetsAt")))
-
-
-def _context(said: dict[str, Any], window: int) -> Usage | None:
-    message = said.get("message")
-    if said.get("type") != "assistant" or said.get("parent_tool_use_id") or not isinstance(message, Mapping):
-        return None
-    usage = message.get("usage")
-    if not isinstance(usage, Mapping):
-        return None
-    used = sum(_number(usage.get(name)) or 0 for name in _TOKENS)
-    return Usage(max(1 - used / window, 0) * 100) if used > 0 else None
+def _tokens(usage: object) -> Tokens | None:
+    return tokens_in(usage) if isinstance(usage, Mapping) else None
 
 
 def _number(value: object) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# The text of a check-in, in the two forms that agents were taught by the original protocol (O2, O3).
-#
-#     CHECKPOINT: <task>                     CHECKPOINT: <task>
-#     Status: …                              Progress: 40%
-#     Completed: …                           Current Activity: …
-#     Remaining: …                           Blockers: …
-#     Files Modified: …                      Estimated Remaining: …
-#     Estimated Progress: 40%
-#
-# Agents write prose around it, markdown on it and lists below it, so reading is generous: labels in any case and order,
-# with stars, dashes or a number before them; a value on the same line, on those below, or both. Nothing is required but
-# the first line and one known label. Where a text has several, the last one counts: it is the newest.
-#
-# The text itself is kept as the check-in's note and goes to the next holder as it was written; what is read here is
-# what the watch acts upon and shows (how far the work is, what blocks it).
-
-_HEAD = re.compile(r"^[ \t>#*_`-]*CHECKPOINT\b[*_`]*\s*:[*_`]*[ \t]*(?P<task>[^\n]*)$", re.IGNORECASE | re.MULTILINE)
-_LABELS = {
-    "status": "status",
-    "completed": "completed",
-    "remaining": "remaining",
-    "files modified": "files",
-    "estimated progress": "progress",
-    "progress": "progress",
-    "current activity": "activity",
-    "blockers": "blockers",
-    "estimated remaining": "time_left",
-}
-_LABEL = re.compile(
-    r"^[\s>*_#`\d.)-]*(?P<label>"
-    + "|".join(sorted(_LABELS, key=len, reverse=True))
-    + r")[*_`]*\s*:[*_`]*(?P<value>.*)$",
-    re.IGNORECASE,
-)
-_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|\[[ xX]\])\s+")
-_PERCENT = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:%|percent\b)", re.IGNORECASE)
-_PARTS = re.compile(r"(\d+)\s*(?:/|of|out of)\s*(\d+)", re.IGNORECASE)
-_SHARE = re.compile(r"\s*([01](?:\.\d+)?|\.\d+)\s*")
-_SHOWN = 200
-"""Characters in which a share must stand: what an agent writes is searched, so it is bounded."""
-_NOTHING = frozenset(("", "none", "n/a", "na", "-", "nothing", "no", "no blockers"))
-
-
-class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an agent wrote, as far as it could be read."""
-
-    task: str
-    status: str = ""
-    completed: tuple[str, ...] = ()
-    remaining: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    progress: float | None = None
-    """A share from 0 to 1."""
-    activity: str = ""
-    blockers: tuple[str, ...] = ()
-    time_left: str = ""
-    """In the agent's own words: nobody's deadline moves for it."""
-
-
-def read_checkpoint(text: str) -> Checkpoint | None:
-    """The last checkpoint in a text; None if there is none."""
-    heads = list(_HEAD.finditer(text)) if "checkpoint" in text.casefold() else []
-    for place in range(len(heads) - 1, -1, -1):
-        end = heads[place + 1].start() if place + 1 < len(heads) else len(text)
-        found = _fields(text[heads[place].end() : end].splitlines())
-        if found:
-            return _checkpoint(heads[place]["task"].strip().strip("*_`[]<> "), found)
-    return None
-
-
-def progress_in(text: str) -> float | None:
-    """How far the work is, where a text holds a checkpoint that says so."""
-    found = read_checkpoint(text)
-    return None if found is None else found.progress
-
-
-def _fields(lines: list[str]) -> dict[str, list[str]]:
-    """The lines of each label. Prose after an empty line belongs to nobody; a list goes on over empty lines."""
-    found: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    gap = False
-    for line in lines:
-        if label := _LABEL.match(line):
-            current = found.setdefault(_LABELS[label["label"].lower()], [])
-            current.clear()  # the same label again: what was said last holds
-            line = label["value"]  # noqa: PLW2901 - the rest of it
-        elif not line.strip():
-            gap = True
-            continue
-        elif gap and not _BULLET.match(line):
-            current = None
-        if current is not None:
-            current += [value] if (value := _BULLET.sub("", line).strip().strip("*_`").strip()) else []
-        gap = False
-    return found
-
-
-def _checkpoint(task: str, found: dict[str, list[str]]) -> Checkpoint:
-    return Checkpoint(
-        task,
-        " ".join(found.get("status", ())),
-        _listed(found.get("completed", [])),
-        _listed(found.get("remaining", [])),
-        tuple(name.strip("`") for name in _listed(found.get("files", []))),
-        _share(" ".join(found.get("progress", ()))),
-        " ".join(found.get("activity", ())),
-        _listed(found.get("blockers", [])),
-        " ".join(found.get("time_left", ())),
-    )
-
-
-def _listed(lines: list[str]) -> tuple[str, ...]:
-    """A list, written below each other or with commas on one line; the words for nothing are nothing."""
-    parts = [part.strip().strip("`") for part in lines[0].split(",")] if len(lines) == 1 else lines
-    return tuple(part for part in parts if part.casefold().rstrip(".") not in _NOTHING)
-
-
-def _share(words: str) -> float | None:
-    words = words[:_SHOWN]
-    if percent := _PERCENT.search(words):
-        share = float(percent[1].replace(",", ".")) / 100
-    elif (parts := _PARTS.search(words)) and int(parts[2]):
-        share = int(parts[1]) / int(parts[2])
-    elif plain := _SHARE.fullmatch(words):
-        share = float(plain[1])
-    else:
-        return None
-    return share if 0 <= share <= 1 else None
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None

@@ -6,7 +6,8 @@ of the try and what happened in words. Gemini's command line prints "Attempt 2 f
 plain text. opencode prints nothing while it tries again (`run --format json`), so nothing can be known of it.
 
 Such a line shows that the client lives, and it is no progress: nothing was done. It holds until the agent reports a
-step of its work. What a client prints once it has given up is read by `not_done` (output.py) and by `read` below.
+step of its work. What a client prints once it has given up is told by the end of its turn (output.py), and is a usage
+limit where it says so (below).
 """
 
 from __future__ import annotations
@@ -180,8 +181,6 @@ _WORDS = re.compile(
 )
 _QUOTA = re.compile(r"\b(?:exceeded your current quota|quota exceeded)\b", re.IGNORECASE)
 """A quota that is used up for good, unless the answer says when there is more: then it is a limit like any other."""
-_REFUSED = re.compile(r"\bstatus:? 429\b")
-"""As Codex tells of a provider that went on refusing."""
 _AT_START = re.compile(
     r"^\W{0,4}(?:error:\s*|claude ai\s+|you['’]ve\s+|you have\s+|your\s+|the\s+|codex error:\s*)*", re.IGNORECASE
 )
@@ -201,48 +200,28 @@ _WALL = re.compile(
 )
 
 
-def read(line: bytes) -> UsageLimit | None:
-    """The limit that a line of output tells of, if it does."""
-    if len(line) > LONGEST_LIMIT_LINE or not any(word in line for word in (b"imit", b"uota", b"sage", b"429")):
-        return None
-    text = line.decode("utf-8", "replace").strip()
-    if not text.startswith("{"):
-        text = text[:_SEARCHED]
-        found = _AT_START.match(text)
-        start = 0 if found is None else found.end()
-        words = _WORDS.search(text, start) or _QUOTA.search(text, start)
-        at_start = words is not None and words.start() - start < 16
-        return _limit(text, sure=False) if at_start else None
-    try:
-        said = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return _event(said) if isinstance(said, dict) else None
+def limit_in_plain(text: str) -> UsageLimit | None:
+    """The limit that a line of plain text tells of, if it does."""
+    text = text.strip()[:_SEARCHED]
+    found = _AT_START.match(text)
+    start = 0 if found is None else found.end()
+    words = _WORDS.search(text, start) or _QUOTA.search(text, start)
+    return _limit(text, sure=False) if words is not None and words.start() - start < 16 else None
 
 
-def _event(said: dict[str, Any]) -> UsageLimit | None:
-    kind = said.get("type")
-    if kind == "rate_limit_event":
-        info = said.get("rate_limit_info")
-        info = info if isinstance(info, Mapping) else said
-        paid = info.get("isUsingOverage") or info.get("overageStatus") in ("allowed", "allowed_warning")
-        if info.get("status") != "rejected" or paid:  # what is paid for beyond the quota goes on
-            return None
-        resets = info.get("resetsAt")
-        which = info.get("rateLimitType") or "usage"
-        return UsageLimit(f"rate limit rejected ({str(which)[:40]})", at=instant_of(resets))
-    if kind == "result" and said.get("is_error"):
-        text = str(said.get("result") or said.get("error") or "")
-        limited = said.get("api_error_status") == 429 or _WORDS.search(text)
-        return _limit(text or "429") if limited or _QUOTA.search(text) else None
-    if kind in ("turn.failed", "error"):
-        inner = said.get("error")
-        text = str(said.get("message") or "")
-        if isinstance(inner, Mapping):
-            text = " ".join(f"{key}: {value}" for key, value in inner.items() if isinstance(value, str | int | float))
-        refused = kind == "turn.failed" and _REFUSED.search(text)  # an error before that may be tried again
-        return _limit(text) if refused or _WORDS.search(text) or _QUOTA.search(text) else None
-    return None
+def limit_in_event(info: Mapping[str, Any]) -> UsageLimit | None:
+    """The limit that a `rate_limit_event` of Claude Code tells of, if it is reached."""
+    paid = info.get("isUsingOverage") or info.get("overageStatus") in ("allowed", "allowed_warning")
+    if info.get("status") != "rejected" or paid:  # what is paid for beyond the quota goes on
+        return None
+    which = info.get("rateLimitType") or "usage"
+    return UsageLimit(f"rate limit rejected ({str(which)[:40]})", at=instant_of(info.get("resetsAt")))
+
+
+def limit_in_error(text: str, *, refused: bool) -> UsageLimit | None:
+    """The limit that a client's error tells of, if it does; `refused`: its status says that it was one."""
+    text = text[:LONGEST_LIMIT_LINE]
+    return _limit(text or "429") if refused or _WORDS.search(text) or _QUOTA.search(text) else None
 
 
 def instant_of(seconds: object) -> Millis | None:

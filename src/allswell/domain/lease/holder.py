@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.agents import quota
+from allswell.domain.agents.checkpoint import progress_in
 from allswell.domain.agents.denied import Denied, check_denied, remark
-from allswell.domain.agents.output import progress_in
 from allswell.domain.agents.quota import Quota
 from allswell.domain.duration import show
 from allswell.domain.ids import NO_COMMAND, CommandId, Millis, QuestionId, TaskId, asker_of, is_request, question_id

@@ -10,7 +10,7 @@ import msgspec
 
 from allswell.domain.ids import TaskId
 from allswell.domain.lease.audit import Audited
-from allswell.domain.receipts.receipt import Verification
+from allswell.domain.receipts.receipt import End, Verification
 from allswell.domain.scopes import ScopeKind
 
 # What is kept of a step whose time ran out, in the seed's words, and what can be done about it (F9, F10, F11).
@@ -142,6 +142,22 @@ class StepStatus(StrEnum):
     """A human has to decide."""
     LOST = "lost"
     """The step was not its holder's any more: somebody else has it, or it was called off."""
+
+
+_OF_ENDS = {
+    End.DONE: StepStatus.DONE,
+    End.TIMEOUT: StepStatus.TIMEOUT,
+    End.INTERRUPTED: StepStatus.INTERRUPTED,
+    End.LEASE_LOST: StepStatus.LOST,
+    End.CANCELLED: StepStatus.LOST,
+    End.ASKED: StepStatus.ASKED,
+    End.RELEASED: StepStatus.RELEASED,
+}
+
+
+def step_status(end: End) -> StepStatus:
+    """How a step ended, by the end of its attempt: all other ends are failures to a flow."""
+    return _OF_ENDS.get(end, StepStatus.FAILED)
 
 
 class Tokens(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ from allswell.flows.run.plan import MemberJob, StepResult
 from allswell.flows.run.timeouts import Capturing
 from allswell.flows.spec import AgentPrompt, Function, Lookup, OutputSpec, RunCommand, ValueReference, fill, fill_text
 from allswell.runtime.attempt import AttemptLimits, order_for
-from allswell.runtime.attempt.launch import PLACE, LaunchSpec, handover_of, must_be_read, shortened
+from allswell.runtime.attempt.launch import PLACE, LaunchSpec, handover_of, shortened
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import stamp
@@ -195,7 +195,7 @@ class StepAttempt:
         self._artifacts: tuple[Artifact, ...] = ()
         self._audits: list[Audited] = []
         self._tokens: Tokens | None = None
-        self._handover = ""
+        self._handover, self._urgent = "", False
         """What earlier attempts and humans have left for this one."""
         self._send = lease.send
         self._report = OutcomeReport(lease, StateDir(job.home), self._say_kept, site.clock)
@@ -261,7 +261,7 @@ class StepAttempt:
 
     async def _work(self) -> StepOutcome:
         """Do it; with an audit, again with what was found, until it passes or has failed too often."""
-        self._handover = handover_of(self.lease, StateDir(self.job.home), self.number)
+        self._handover, self._urgent = handover_of(self.lease, StateDir(self.job.home), self.number)
         found: _Found | None = None
         history: list[Judged | HumanDecision] = []
         if self.job.audit is not None and self.number > 1:
@@ -359,7 +359,7 @@ class StepAttempt:
         limits = AttemptLimits(grace=self.site.grace)
         argv = [word.replace(PLACE, shortened(handover)) for word in work.argv]
         order = order_for(argv, cwd=job.folder, env=env, limits=limits, folder=job.folder)
-        return replace(order, verify=self._verify, handover=handover, pipes_handover=must_be_read(self.lease))
+        return replace(order, verify=self._verify, handover=handover, pipes_handover=self._urgent)
 
     @property
     def _verify(self) -> tuple[str, ...]:

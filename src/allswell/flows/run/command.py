@@ -11,15 +11,14 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from allswell.domain.agents.cost import of_output
-from allswell.domain.agents.denied import remark
+from allswell.domain.agents.cost import tokens_of
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
 from allswell.domain.duration import show
 from allswell.domain.ids import file_name
 from allswell.domain.lease.audit import Audited
 from allswell.domain.lease.verification import AfterCheck, shown
 from allswell.domain.receipts.receipt import End, Receipt, Verification
-from allswell.domain.receipts.step import StepStatus, Tokens
+from allswell.domain.receipts.step import StepStatus, step_status
 from allswell.domain.scopes import ScopeKind
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.values import nearest
@@ -35,18 +34,8 @@ from allswell.runtime.attempt.verification import watch_over
 from allswell.runtime.process import allowed_environment
 from allswell.runtime.receipts import Receipts, StateDir
 from allswell.runtime.run_tool import ToolResult, run_tool
-from allswell.runtime.workspace.files import open_plain, open_there, own_folder, write_file
+from allswell.runtime.workspace.files import open_there, own_folder, write_file
 from allswell.timing.scopes import ScopeTimeout
-
-_STATUS = {
-    End.DONE: StepStatus.DONE,
-    End.TIMEOUT: StepStatus.TIMEOUT,
-    End.INTERRUPTED: StepStatus.INTERRUPTED,
-    End.LEASE_LOST: StepStatus.LOST,
-    End.CANCELLED: StepStatus.LOST,
-    End.ASKED: StepStatus.ASKED,
-    End.RELEASED: StepStatus.RELEASED,
-}
 
 
 class _Home(StateDir):
@@ -114,11 +103,7 @@ class CommandWork:
         self._attempt.verifying.on_begin = lambda _: self._verifies()
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
-        came = self._came(await self._attempt.run())
-        stdout = dict(came.streams).get("stdout")
-        if stdout is None:
-            return came
-        return msgspec.structs.replace(came, tokens=await self._site.aside(lambda: _tokens(stdout)))
+        return self._came(await self._attempt.run())
 
     def stop(self, reason: str, *, at_once: bool) -> None:
         """Have the command ended; its work is kept first."""
@@ -132,14 +117,12 @@ class CommandWork:
         return "" if last is None else last.what
 
     def _came(self, outcome: AttemptOutcome) -> StepOutcome:
-        status = _STATUS.get(outcome.end, StepStatus.FAILED)
+        status = step_status(outcome.end)
         streams = self._named()
         stdout = dict(streams).get("stdout")
         text = "" if stdout is None else _text(stdout)
         failure = None
-        if outcome.end is End.UNVERIFIED:
-            failure = None
-        elif status is StepStatus.FAILED:
+        if status is StepStatus.FAILED and outcome.end is not End.UNVERIFIED:
             failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
         late = status is StepStatus.LOST and outcome.by_itself
         if late and outcome.exit_code != 0:
@@ -156,12 +139,13 @@ class CommandWork:
             printed_more=len(text) > PRINTED_MOST,
             exit_code=outcome.exit_code,
             streams=streams,
+            tokens=tokens_of(outcome.expense),
             snapshot=None if kept is None else kept.snapshot,
             recovery=outcome.receipt_path,
             said=outcome.said is not None,
             verification=outcome.verification,
             brought=outcome.brought,
-            warning=remark(outcome.denied),
+            warning=outcome.warning,
             late=late,
         )
 
@@ -197,15 +181,6 @@ def _text(path: Path) -> str:
     finally:
         os.close(handle)
     return content.removesuffix("\n").removesuffix("\r").replace("\0", "�")
-
-
-def _tokens(path: Path) -> Tokens | None:
-    """What an agent has said of the tokens it used."""
-    try:
-        with open(open_plain(path), "rb") as lines:  # noqa: PTH123 - of a descriptor
-            return of_output(lines)
-    except OSError:
-        return None
 
 
 # Steps that an agent does: the command of `[agents.NAME]`, with the step's prompt in its words.

@@ -1,22 +1,16 @@
 """Agents under one protocol, the same rules for all: a command, a function of Python, a remote holder.
 
-`run` is the protocol, and a command that is started; `brief` is what an attempt is told; `function` one that is called
-in our own loop (sync ones are called in a process of their own: `called`); `work` is what a function gets; `output` is
-what is read from an agent's output. A remote holder claims by itself: nothing of it runs here.
+`run` is the protocol, and a command that is started; `function` one that is called in our own loop, and what it gets
+(sync ones are called in a process of their own: `called`). A remote holder claims by itself: nothing of it runs here.
 """
 
-from allswell.runtime.agents.function import Brief, FunctionRun, brief_for, find_function
-from allswell.runtime.agents.output import OutputListeners, OutputParser
+from allswell.runtime.agents.function import FunctionRun, find_function
 from allswell.runtime.agents.run import CommandRun, Running, make_run
 
 __all__ = [
-    "Brief",
     "CommandRun",
     "FunctionRun",
-    "OutputListeners",
-    "OutputParser",
     "Running",
-    "brief_for",
     "find_function",
     "make_run",
 ]

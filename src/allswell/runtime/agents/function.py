@@ -7,27 +7,23 @@ slot is free. What it leaves is a receipt like anybody else's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import importlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
-from msgspec.structs import replace
 
 from allswell.domain.agents.cost import Expense, Meter, told_expense
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
-from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
+from allswell.domain.agents.fleet import AgentSpec, longer_idle
 from allswell.domain.agents.status import named
-from allswell.domain.duration import Duration, parse, show
-from allswell.domain.ids import Millis, QuestionId, TaskId, file_name, is_request
+from allswell.domain.duration import Duration, parse
+from allswell.domain.ids import Millis, QuestionId, TaskId, is_request
 from allswell.domain.lease.holder import Orders
 from allswell.domain.lease.model import stop_reserve
 from allswell.domain.mesh.request import InboxItem
@@ -35,7 +31,6 @@ from allswell.domain.question import Option
 from allswell.domain.receipts.receipt import End
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.classify import failure_of
-from allswell.domain.service.retry import Failure
 from allswell.domain.task.model import OPEN, raised
 from allswell.domain.values import to_json
 from allswell.engine.lease import Lease
@@ -43,20 +38,18 @@ from allswell.engine.mesh import COMES_WITHIN, Requested, Wishes
 from allswell.errors import AllswellError, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import say
-from allswell.runtime.agents.output import OutputListeners
-from allswell.runtime.attempt import AttemptOutcome, InFlightRecord
+from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.control import CostReporter
-from allswell.runtime.attempt.launch import about, handover_of
-from allswell.runtime.attempt.limits import ended_by
-from allswell.runtime.attempt.record import AttemptRecorder, Ended
-from allswell.runtime.attempt.verification import judged, watch_over
+from allswell.runtime.attempt.launch import Brief, LaunchSpec
+from allswell.runtime.attempt.limits import LimitChecker, as_the_store_has_it
+from allswell.runtime.attempt.record import AttemptRecorder, flight_of
+from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.calls import contained
 from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
 from allswell.runtime.process import allowed_environment
 from allswell.runtime.process.leftovers import Spawner, install, spawner
 from allswell.runtime.propagation import in_attempt
 from allswell.runtime.receipts import StateDir
-from allswell.runtime.workspace.files import remove_file, write_file
 from allswell.timing.clock import Clock
 
 _POLL = 0.25
@@ -255,71 +248,9 @@ class SyncWork:
         return 0 if orders is None else orders.remaining_ms
 
 
-# What one attempt is told: the prompt, what came before it, and where it works; as text, in files, as places.
-
-
-@dataclass(frozen=True)
-class Brief:
-    """What an agent is told about its task."""
-
-    folder: str
-    prompt: str
-    handover: str
-    places: Mapping[str, str]
-    prompt_file: Path
-    orders_file: Path
-
-    @property
-    def work_file(self) -> Path:
-        """What a function in a process of its own is told."""
-        return self.prompt_file.with_suffix(".work")
-
-    def write(self) -> None:
-        """Write the files that it names; `OSError` if that cannot be."""
-        for path, text in ((self.prompt_file, self.prompt), (self.orders_file, "")):
-            write_file(path, text.encode("utf-8", "surrogateescape"), make=True)
-
-    def remove(self) -> None:
-        """Take the files away."""
-        for path in (self.prompt_file, self.orders_file, self.work_file):
-            with contextlib.suppress(OSError):
-                remove_file(path)
-
-
-def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Brief:
-    """The brief of an attempt at the task that is held."""
-    handover = handover_of(lease, home)
-    payload = lease.payload
-    text = "" if payload is None else payload if isinstance(payload, str) else _json(payload)
-    base = home.folder / "briefs" / f"{file_name(lease.task)}.{lease.attempt}"
-    orders_file = base.with_name(base.name + ".orders")
-    prompt_file = base.with_name(base.name + ".prompt")
-    places = {
-        "name": lease.name,
-        "payload": text,
-        "handover": handover,
-        "task": lease.task,
-        "attempt": str(lease.attempt),
-        "agent": lease.agent,
-        "role": lease.role,
-        "folder": folder,
-        "orders_file": str(orders_file),
-    }
-    prompt = "\n".join(line.rstrip() for line in fill(spec.prompt, places).strip().splitlines())
-    while "\n\n\n" in prompt:  # places that were empty leave holes
-        prompt = prompt.replace("\n\n\n", "\n\n")
-    places |= {"prompt": prompt, "prompt_file": str(prompt_file)}
-    return Brief(folder, prompt, handover, places, prompt_file, orders_file)
-
-
-def _json(payload: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
-
-
 log = logging.getLogger(__name__)
 
 _LOOK = 0.5
-_ASKED = "it asked a human"
 """Seconds between two looks at whether the lease still holds."""
 
 
@@ -366,7 +297,7 @@ def told_of(brief: Brief, lease: Lease) -> TaskBrief:
         lease.agent,
         lease.role,
         brief.prompt,
-        brief.handover,
+        brief.handover.text,
         brief.folder,
     )
 
@@ -375,16 +306,14 @@ class FunctionRun:
     """One attempt by an async function."""
 
     def __init__(
-        self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, heard: OutputListeners, clock: Clock
+        self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, started: Callable[[], None], clock: Clock
     ) -> None:
         self.lease = lease
-        self.result: object = None
-        self.failure: Failure | None = None
         self.inbox: tuple[str, ...] = ()
         self.remark = ""
         self._spec = spec
         self._home = home
-        self._heard = heard
+        self._started = started
         self._clock = clock
         self._began_at = Millis(self._clock.wall())
         self._standing = EvidenceState(self._clock.monotonic())
@@ -397,6 +326,14 @@ class FunctionRun:
         self._work = Work(told_of(brief, lease), lease, self._note, self._spent)
         self._folder = brief.folder
         self._spawner = Spawner(f"{lease.task}.{lease.attempt}")
+        idle, longer = raised(spec.idle, lease.idle_override), f"let it check in, or {longer_idle(spec)}"
+        env = allowed_environment(spec.env, more=spec.pass_env)
+        order = LaunchSpec((spec.function,), "", brief.folder, env)
+        self._verifying = Verifying(order, lease, lambda what: self._see(Sign.PROTOCOL, what))
+        self._judge = LimitChecker(AttemptLimits(idle=idle, longer_idle=longer), lease, self, clock)
+
+    session = neighbour = None
+    printed_since = "it has not checked in"
 
     @property
     def standing(self) -> EvidenceState:
@@ -409,7 +346,10 @@ class FunctionRun:
         return f"asked for help: {', '.join(self._work.waits_for)}" if self._work.waits_for else None
 
     def _note(self, what: str) -> None:
-        self._standing = self._standing.heard(Evidence(Sign.CHECKIN, self._clock.monotonic(), what))
+        self._see(Sign.CHECKIN, what)
+
+    def _see(self, sign: Sign, what: str) -> None:
+        self._standing = self._standing.heard(Evidence(sign, self._clock.monotonic(), what))
 
     def _spent(self, more: Expense) -> None:
         self._meter.add(more)
@@ -430,6 +370,7 @@ class FunctionRun:
             self._grace = min(self._grace, grace)
         if not self._stopping.done():
             self._stopping.set_result((end, reason))
+            self._verifying.stop(reason, end)
 
     async def run(self) -> AttemptOutcome:
         """From the call to the outcome."""
@@ -440,12 +381,10 @@ class FunctionRun:
         in_ledger.reset(before)
         in_attempt.reset(outside)
         spawner.reset(alone)
-        self._heard.started()
+        self._started()
         try:
-            end, reason, limit = await self._watch(work)
+            outcome = await self._watch(work)
             if not work.done():
-                if end is End.LEASE_LOST:
-                    end, reason = await ended_by(self.lease) or (end, reason)
                 await self._cut(work)
         except asyncio.CancelledError:
             self.stop("its caller was cancelled")
@@ -457,10 +396,9 @@ class FunctionRun:
         if asked is not None:
             self._meter.add(asked)
         over = await self._paying.settle()
-        if end is End.DONE and self.lease.verify:
-            outcome = await self._verified(reason)
-        else:
-            outcome = await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
+        outcome = await self._verifying.verified(outcome, self._judge.remaining, said=False)
+        if outcome.end is not End.DONE or outcome.verification is not None:
+            outcome = await asyncio.get_running_loop().run_in_executor(None, self._receipted, outcome)
         told = self._paying.is_told
         return dataclasses.replace(outcome, expense=self._meter.total, expense_told=told, over_cost=over)
 
@@ -471,72 +409,39 @@ class FunctionRun:
             if left := await asyncio.shield(ending):
                 log.warning("%s left %s running; ended", self.lease.name, named(left))
 
-    async def _verified(self, reason: str) -> AttemptOutcome:
-        """It has returned; its work is verified before that counts."""
-        stop = asyncio.Event()
-        self._stopping.add_done_callback(lambda _: stop.set())
-        elapsed = self._clock.monotonic() - self._standing.began
-        ended = Ended(End.DONE, reason, None, None, elapsed, self._standing)
-        env = allowed_environment(self._spec.env, more=self._spec.pass_env)
-        left = None if self.lease.limit is None else self.lease.until_limit
-        env |= about(self.lease, left, "", "")
-        came = await watch_over(self.lease, self.lease.verify, folder=self._folder, env=env, stop=stop)
-        if came is None:
-            end, why = self._stopping.result()
-            ended = replace(ended, end=end, reason=why)
-        else:
-            ended = judged(ended, came)
-        return await asyncio.get_running_loop().run_in_executor(None, self._receipted, ended)
-
-    async def _watch(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
-        loop = asyncio.get_running_loop()
-        hard_at = loop.time() + self.lease.until_limit / 1_000
-        idle = raised(self._spec.idle, self.lease.idle_override)
+    async def _watch(self, work: asyncio.Future[Any]) -> AttemptOutcome:
+        judge, lease = self._judge, self.lease
         while True:
-            pause = min(_LOOK, max(hard_at - loop.time(), 0), max(self.lease.until_stop / 1_000, 0.001))
+            pause = min(_LOOK, judge.pause())
             await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return self._ended(work)
             if self._stopping.done():
-                return (*self._stopping.result(), None)
-            if loop.time() >= hard_at and await self.lease.confirm():
-                hard_at = loop.time() + self.lease.until_limit / 1_000
-            if loop.time() >= hard_at:
-                return (End.TIMEOUT, *self.lease.limit_reached)
-            if self.lease.over:
-                return End.ASKED, "it let go of the task", None
-            if self.lease.until_stop == 0 and not await self.lease.renew_in_time():
-                return (
-                    End.LEASE_LOST,
-                    "its lease has ended" if self.lease.lost is None else self.lease.lost.reason,
-                    None,
-                )
+                return judge.so(*self._stopping.result())
+            if lease.over:
+                return judge.so(End.ASKED, "it let go of the task")
             if self._work.waits_for:
-                waits = f"it waits for the answer to {self._work.waits_for[0]}"
-                self._standing = self._standing.heard(Evidence(Sign.PROTOCOL, self._clock.monotonic(), waits))
-            if idle is not None and self._clock.monotonic() >= self._standing.idle_at(idle):
-                longer = f"let it check in, or {longer_idle(self._spec)}"
-                return End.IDLE, f"it has not checked in for {show(idle)}; if it was at work: {longer}", idle
+                self._see(Sign.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
+            verdict = judge.verdict()
+            if verdict is not None and not await judge.goes_on(verdict):
+                return verdict if judge.is_cut_off(verdict) else await as_the_store_has_it(lease, verdict)
 
-    def _ended(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
+    def _ended(self, work: asyncio.Future[Any]) -> AttemptOutcome:
+        so = self._judge.so
         if work.cancelled():
-            return End.INTERRUPTED, "it was cancelled from inside", None
+            return so(End.INTERRUPTED, "it was cancelled from inside")
         error = work.exception()
-        if error is None and self.lease.over:
-            return self._let_go()
-        if error is None:
-            self.result = work.result()
-            return End.DONE, "it returned", None
-        if isinstance(error, AllswellError) and self.lease.over:
-            return End.ASKED, _ASKED, None
-        self.failure = failure_of(error)
-        return End.FAILED, f"{type(error).__name__}: {error}"[:1_000], None
-
-    def _let_go(self) -> tuple[End, str, int | None]:
-        """It has returned after its attempt was over: that is not done."""
-        if self.lease.blocked_on is not None:
-            return End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}", None
-        return (End.RELEASED, "it declined it", None) if is_request(self.lease.task) else (End.ASKED, _ASKED, None)
+        if error is None and not self.lease.over:
+            return dataclasses.replace(so(End.DONE, "it returned"), value=work.result())
+        if error is None and self.lease.blocked_on is not None:
+            return so(End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}")
+        if error is None and is_request(self.lease.task):
+            return so(End.RELEASED, "it declined it")
+        if error is None or (isinstance(error, AllswellError) and self.lease.over):
+            return so(End.ASKED, "it asked a human")
+        return dataclasses.replace(
+            so(End.FAILED, f"{type(error).__name__}: {error}"[:1_000]), failure=failure_of(error)
+        )
 
     async def _cut(self, work: asyncio.Future[Any]) -> None:
         """Cancel, and cancel again within the grace; then it is given up."""
@@ -551,32 +456,6 @@ class FunctionRun:
         ABANDONED[work] = None
         work.add_done_callback(_let_go)
 
-    def _outcome(self, end: End, reason: str, limit: int | None) -> AttemptOutcome:
-        if end is End.DONE:
-            return AttemptOutcome(end, reason)
-        elapsed = self._clock.monotonic() - self._standing.began
-        return self._receipted(Ended(end, reason, limit, None, elapsed, self._standing))
-
-    def _receipted(self, ended: Ended) -> AttemptOutcome:
-        lease = self.lease
-        flight = InFlightRecord(
-            task=lease.task,
-            name=lease.name,
-            attempt=lease.attempt,
-            token=lease.token,
-            agent=lease.agent,
-            run=lease.run,
-            argv=(self._spec.function,),
-            cwd=self._folder,
-            began_at=self._began_at,
-        )
-        keeping = AttemptRecorder(flight, self._home, SnapshotLimits(), self._clock)
-        receipt = keeping.write(ended, partial=False)
-        return AttemptOutcome(
-            ended.end,
-            ended.reason,
-            receipt=receipt,
-            receipt_path=keeping.path,
-            verification=ended.verification,
-            warnings=keeping.warnings,
-        )
+    def _receipted(self, ended: AttemptOutcome) -> AttemptOutcome:
+        flight = flight_of(self.lease, self._began_at, argv=(self._spec.function,), cwd=self._folder)
+        return AttemptRecorder(flight, self._home, SnapshotLimits(), self._clock).settled(ended)

@@ -1,4 +1,4 @@
-"""The one protocol under which every attempt of a supervised agent runs."""
+"""Every attempt of a supervised agent: by a command, or by a function; both are run, asked and stopped alike."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -15,26 +14,22 @@ from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
-from allswell.domain.agents.refusal import ProviderRefusal
-from allswell.domain.ids import Millis
 from allswell.domain.receipts.receipt import End
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.runtime.agents.function import Brief, FunctionRun, find_function, told_of
-from allswell.runtime.agents.output import OutputListeners, OutputParser
+from allswell.runtime.agents.function import FunctionRun, find_function, told_of
 from allswell.runtime.attempt import (
     AttemptLimits,
     AttemptOutcome,
     AttemptRunner,
-    InFlightRecord,
     SharedSampler,
     order_for,
 )
-from allswell.runtime.attempt.launch import PLACE, LaunchSpec, must_be_read
+from allswell.runtime.attempt.launch import PLACE, Brief, LaunchSpec, OutputListeners
 from allswell.runtime.attempt.outcome import OutcomeReport
-from allswell.runtime.attempt.record import AttemptRecorder, Ended
+from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.calls import is_async
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import rewrite_file, write_file
@@ -57,24 +52,10 @@ def unstarted(
 ) -> AttemptOutcome:
     """The outcome of an attempt that never began, with its receipt; `stopped` says why, where that was an order."""
     reason, end = stopped or (str(error), End.NOT_STARTED)
-    flight = InFlightRecord(
-        task=lease.task,
-        name=lease.name,
-        attempt=lease.attempt,
-        token=lease.token,
-        agent=lease.agent,
-        run=lease.run,
-        argv=spec.command or (spec.function,),
-        cwd=spec.cwd,
-        began_at=Millis(clock.wall()),
-    )
-    keeping = AttemptRecorder(flight, home, SnapshotLimits(), clock)
-    ended = Ended(end, reason, standing=EvidenceState(clock.monotonic()))
-    receipt = keeping.write(ended, partial=False)
+    flight = flight_of(lease, clock.wall(), argv=spec.command or (spec.function,), cwd=spec.cwd)
     known = error if isinstance(error, AllswellError) else None
-    return AttemptOutcome(
-        end, reason, receipt=receipt, receipt_path=keeping.path, error=known, warnings=keeping.warnings
-    )
+    ended = AttemptOutcome(end, reason, standing=EvidenceState(clock.monotonic()), error=known)
+    return AttemptRecorder(flight, home, SnapshotLimits(), clock).settled(ended)
 
 
 # An attempt by a command: its words filled in, run under the warden, heard and spoken to.
@@ -111,8 +92,8 @@ def _names_handover(spec: AgentSpec) -> bool:
     return any(PLACE in text for text in (spec.prompt, *spec.command, *spec.env.values()))
 
 
-class CommandRun:
-    """One attempt by a command."""
+class CommandRun(AttemptRunner):
+    """One attempt by an agent's command: begun with its brief, and spoken to while it runs."""
 
     def __init__(  # noqa: PLR0913 - three of them are keywords
         self,
@@ -120,103 +101,78 @@ class CommandRun:
         brief: Brief,
         lease: Lease,
         home: StateDir,
-        heard: OutputListeners,
+        listeners: OutputListeners,
+        started: Callable[[], None],
         *,
         tower: SharedSampler | None = None,
         quota: Quota = QUOTA,
         report: OutcomeReport | None = None,
     ) -> None:
-        self.lease = lease
-        self.result: object = None
-        self.failure: Failure | None = None
         self.inbox: tuple[str, ...] = ()
+        """The requests of other agents that wait for its answer."""
         self._spec = spec
         self._brief = brief
-        self._home = home
-        self._ears = OutputParser(dataclasses.replace(heard, refused=self._hear_refusal), spec.context_window)
-        self._started = heard.started
-        self._tower = tower
-        self._quota = quota
-        self._report = report
-        self._attempt: AttemptRunner | None = None
         self._asked = ""
         self._asked_at = 0
-        self._input: int | None = None
-        self._began = EvidenceState(SystemClock().monotonic())
+        self._pipe: tuple[int, int] | None = None
+        """Its standard input, where it hears there: what it reads from, and what we write to."""
         self._tail = bytearray()
-
-    @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far."""
-        return self._began if self._attempt is None else self._attempt.standing
-
-    @property
-    def remark(self) -> str:
-        """That its reaper was stopped, once it was."""
-        return "" if self._attempt is None else self._attempt.remark
+        try:
+            brief.write()
+            if spec.function:
+                write_file(brief.work_file, msgspec.json.encode(told_of(brief, lease)))
+            order = dataclasses.replace(
+                order_of(spec, brief),
+                echo=self._keep_tail,
+                listeners=dataclasses.replace(listeners, context_window=spec.context_window),
+                quota=quota,
+                handover=brief.handover.text,
+                pipes_handover=brief.handover.urgent and not _names_handover(spec),
+            )
+            if spec.hears == "stdin":
+                self._pipe = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self._pipe[1], False)
+                order = dataclasses.replace(order, stdin=self._pipe[0])
+            super().__init__(order, lease, home, orders=self._orders, tower=tower, report=report)
+        except BaseException as error:
+            self._clear()
+            if isinstance(error, OSError):
+                raise Unavailable(f"the brief: {error.strerror}") from error
+            raise
+        self.on_start = started
 
     @property
     def waits_for(self) -> str | None:
         """Another agent's answer that it waits for."""
-        requests = () if self._attempt is None else self._attempt.requests
-        return f"asked for help: {', '.join(requests)}" if requests else None
+        return f"asked for help: {', '.join(self.requests)}" if self.requests else None
 
     async def run(self) -> AttemptOutcome:
-        """From the order to the outcome."""
-        source: int | None = None
+        """From the order to the outcome; of a failure the end of what was printed is told."""
         try:
-            try:
-                self._brief.write()
-                if self._spec.function:
-                    write_file(self._brief.work_file, msgspec.json.encode(told_of(self._brief, self.lease)))
-                order = dataclasses.replace(
-                    order_of(self._spec, self._brief),
-                    echo=self._hear,
-                    quota=self._quota,
-                    handover=self._brief.handover,
-                    pipes_handover=must_be_read(self.lease) and not _names_handover(self._spec),
-                )
-                if self._spec.hears == "stdin":
-                    source, self._input = os.pipe2(os.O_CLOEXEC)
-                    os.set_blocking(self._input, False)
-                    order = dataclasses.replace(order, stdin=source)
-            except (AllswellError, OSError) as error:
-                told = error if isinstance(error, AllswellError) else Unavailable(f"the brief: {error.strerror}")
-                return unstarted(self._spec, self.lease, self._home, SystemClock(), told)
-            self._attempt = AttemptRunner(
-                order, self.lease, self._home, orders=self._orders, tower=self._tower, report=self._report
-            )
-            self._attempt.on_start = self._started
-            outcome = await self._attempt.run()
+            outcome = await super().run()
         finally:
-            for handle in (source, self._input):
-                if handle is not None:
-                    os.close(handle)
-            self._input = None
-            self._ears.last()
-            self._brief.remove()
-        self.result = {"exit_code": outcome.exit_code}
-        if outcome.failure is not None:
-            self.failure = outcome.failure
-        elif outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0):
-            tail = self._tail.decode("utf-8", "replace").strip()
-            said = f"{outcome.reason}:\n{tail}" if tail else outcome.reason
-            self.failure = Failure(ErrorClass.TRANSIENT, said)
-        return outcome
+            self._clear()
+        failed = outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0)
+        if outcome.failure is not None or not failed:
+            return outcome
+        tail = self._tail.decode("utf-8", "replace").strip()
+        failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}:\n{tail}" if tail else outcome.reason)
+        return dataclasses.replace(outcome, failure=failure)
 
-    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
-        """Order the stop; what it was up to is kept first."""
-        if self._attempt is not None:
-            self._attempt.stop(reason, end, grace=grace)
+    def _clear(self) -> None:
+        pipe, self._pipe = self._pipe, None
+        for handle in pipe or ():
+            os.close(handle)
+        self._brief.remove()
 
     def ask(self, words: str) -> tuple[str, ...]:
         """Ask by the socket (the answer to any call says so), by a line on its input, and in its file."""
         self._asked = words
         self._asked_at = SystemClock().monotonic()
         ways = ["socket"]
-        if self._input is not None:
+        if self._pipe is not None:
             with contextlib.suppress(OSError):  # it does not read, or is gone: then it has not heard
-                os.write(self._input, words.replace("\n", " ").encode() + b"\n")
+                os.write(self._pipe[1], words.replace("\n", " ").encode() + b"\n")
                 ways.append("stdin")
         with contextlib.suppress(OSError):
             rewrite_file(self._brief.orders_file, words.encode() + b"\n")
@@ -226,8 +182,7 @@ class CommandRun:
 
     def answered(self, note: str) -> None:
         """It has checked in, in its own output."""
-        if self._attempt is not None:
-            self._attempt.note(Evidence(Sign.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
+        self.note(Evidence(Sign.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
 
     def _orders(self) -> Mapping[str, object]:
         """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""
@@ -235,57 +190,13 @@ class CommandRun:
         owed = bool(self._asked) and (answer is None or answer.at < self._asked_at)
         return {**({"order": self._asked} if owed else {}), "inbox": self.inbox}
 
-    def _hear_refusal(self, refusal: ProviderRefusal) -> None:
-        if self._attempt is not None:
-            self._attempt.refused(refusal)
-
-    def _hear(self, stream: int, piece: bytes) -> None:
+    def _keep_tail(self, _: int, piece: bytes) -> None:
         self._tail += piece[-_TAIL:]
         del self._tail[:-_TAIL]
-        self._ears(stream, piece)
 
 
-class Running(Protocol):
-    """One attempt by an agent, whatever kind it is; `run` is called once and raises nothing that the agent does."""
-
-    lease: Lease
-    result: object
-    """What the task is completed with, once it has ended well."""
-    failure: Failure | None
-    """Why it failed, where the agent has said so better than an exit code does."""
-    inbox: tuple[str, ...]
-    """The requests of other agents that wait for its answer."""
-
-    @property
-    def remark(self) -> str:
-        """What is to be said of how it is watched, if anything is."""
-        ...
-
-    @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far."""
-        ...
-
-    @property
-    def waits_for(self) -> str | None:
-        """Another agent's answer that it waits for."""
-        ...
-
-    async def run(self) -> AttemptOutcome:
-        """From the order to the outcome."""
-        ...
-
-    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
-        """Order the stop; what it was up to is kept first."""
-        ...
-
-    def ask(self, words: str) -> tuple[str, ...]:
-        """Ask it for a check-in in every way it can hear; which these are."""
-        ...
-
-    def answered(self, note: str) -> None:
-        """It has checked in, in its own output."""
-        ...
+Running = CommandRun | FunctionRun
+"""One attempt by an agent, whatever kind it is; `run` is called once and raises nothing that the agent does."""
 
 
 def make_run(  # noqa: PLR0913 - four of them are keywords, and are the same for all
@@ -293,7 +204,8 @@ def make_run(  # noqa: PLR0913 - four of them are keywords, and are the same for
     brief: Brief,
     lease: Lease,
     home: StateDir,
-    heard: OutputListeners,
+    listeners: OutputListeners,
+    started: Callable[[], None],
     *,
     tower: SharedSampler,
     quota: Quota,
@@ -302,5 +214,5 @@ def make_run(  # noqa: PLR0913 - four of them are keywords, and are the same for
 ) -> Running:
     """An attempt of this agent, ready to run."""
     if spec.kind == "function" and is_async(find_function(spec)):
-        return FunctionRun(spec, brief, lease, home, heard, clock)
-    return CommandRun(spec, brief, lease, home, heard, tower=tower, quota=quota, report=report)
+        return FunctionRun(spec, brief, lease, home, started, clock)
+    return CommandRun(spec, brief, lease, home, listeners, started, tower=tower, quota=quota, report=report)

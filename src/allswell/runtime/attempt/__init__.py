@@ -1,16 +1,16 @@
 """One watched attempt: a command under the warden, held to its limits, and its work kept before anything is killed.
 
     order = order_for(["claude", "-p", …], limits=AttemptLimits(timeout=900_000, idle=300_000), folder=repo)
-    attempt = Attempt(order, lease, Home(".allswell"))
+    attempt = AttemptRunner(order, lease, StateDir(".allswell"))
     outcome = await attempt.run()       # never raises for what the command does; outcome.end says how it ended
 
 runner         the life of one attempt, as a pipeline of named steps
 launch         what it is asked to do, what it is told of earlier attempts, and what comes of it
 limits         when it is over, and how
 progress       evidence of progress: processes, folder, output; what several attempts of one process share
-output         what it prints: two streams, two files
-control        the socket that the agent speaks through (`runtime.agent_socket` is what is said there), and what follows
-usage          its quota, what it costs, and check-ins that follow from its protocol
+output         what it prints: two streams, two files, each line parsed once (`domain.agents.output`)
+control        the socket that the agent speaks through (`runtime.agent_socket` is what is said there), its quota, what
+               it costs, and check-ins that follow from its protocol
 record         its snapshot and receipt, and the note that lets a later supervisor settle it
 verification   the command that must pass before "done" counts
 outcome        what the store is told about its end, on disk until the store has answered

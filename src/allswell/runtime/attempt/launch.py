@@ -17,15 +17,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
+
+import msgspec
+from msgspec import UNSET
 
 from allswell.domain.agents.cost import Expense
-from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied
-from allswell.domain.agents.evidence import BUSY
+from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied, remark
+from allswell.domain.agents.evidence import BUSY, EvidenceState
+from allswell.domain.agents.fleet import AgentSpec, fill
 from allswell.domain.agents.handover import in_words
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
+from allswell.domain.agents.refusal import UsageLimit
 from allswell.domain.agents.status import Survivors
+from allswell.domain.agents.usage import Usage
+from allswell.domain.ids import file_name
 from allswell.domain.lease.verification import NOT_VERIFIED
 from allswell.domain.receipts.receipt import End, Receipt, Verification, receipt_id, told
 from allswell.domain.receipts.snapshot import SnapshotLimits
@@ -73,6 +80,17 @@ class AttemptLimits:
 
 
 @dataclass(frozen=True)
+class OutputListeners:
+    """Whom to tell of what an agent says in its output; each is called in the loop."""
+
+    checkpoint: Callable[[str], None]
+    limit: Callable[[UsageLimit], None]
+    usage: Callable[[Usage], None]
+    context_window: int | None = None
+    """How many tokens its context takes; None: how much of it is left is not told."""
+
+
+@dataclass(frozen=True)
 class LaunchSpec:
     """One attempt, checked: `order_for` makes it, and refuses what cannot be run."""
 
@@ -95,6 +113,8 @@ class LaunchSpec:
     follows: bool = False
     """Whether a person may stop it, and its limits with it."""
     echo: Echo | None = None
+    listeners: OutputListeners | None = None
+    """Whom to tell of checkpoints, limits and usage; None: they are not looked for in plain text, either."""
     cap: int = DEFAULT_CAP
     """Bytes kept of each stream."""
     keep_children: bool = False
@@ -137,13 +157,20 @@ def order_for(
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """How an attempt ended. What follows for the task is for the caller to say."""
+    """How an attempt ended, or is ending, as far as it is known. What follows for the task is for the caller to say."""
 
     end: End
     reason: str
     """In words."""
     result: Result | None = None
     """How the process tree ended; None if it never started."""
+    limit: int | None = None
+    """The limit that it has reached, in ms."""
+    elapsed: int = 0
+    standing: EvidenceState | None = None
+    """What it had shown."""
+    session: tuple[str, str] | None = None
+    """The agent's own session: dialect and id."""
     receipt: Receipt | None = None
     """None at a good end."""
     receipt_path: Path | None = None
@@ -151,7 +178,9 @@ class AttemptOutcome:
     said: str | None = None
     """The agent's last word through its socket (`done`, `fail`, `release`, `ask`): the lease is over then."""
     failure: Failure | None = None
-    """What the agent itself says went wrong, where the last line of its output does: exit code 0 is not always done."""
+    """What went wrong, where the agent has said so better than an exit code does: exit code 0 is not always done."""
+    value: object = UNSET
+    """What it returned, where it is a function."""
     verification: Verification | None = None
     """What came of the verification of its work, where its task wants one and it said that it was done."""
     denied: Denied = NOTHING_DENIED
@@ -189,6 +218,16 @@ class AttemptOutcome:
         """The command's own exit code, if it had one."""
         return None if self.result is None else self.result.exit_code
 
+    @property
+    def warning(self) -> str:
+        """What a human should know of it although it may be done: calls that were refused."""
+        return remark(self.denied) if self.denied.count else ""
+
+    @property
+    def brings(self) -> object:
+        """What its task is completed with."""
+        return {"exit_code": self.exit_code} if self.value is UNSET else self.value
+
 
 # What an attempt is told of what came before it: how the last one ended, where its work is, what a human has said.
 #
@@ -209,22 +248,22 @@ _SHORTENED = "[The beginning is left out: ALLSWELL_HANDOVER_FILE names a file wi
 _RECEIPT_LINES = 40
 
 
-def handover_of(lease: Lease, home: StateDir, number: int | None = None) -> str:
-    """What earlier attempts and humans have left for this one; empty if there is nothing.
+class ToldBefore(NamedTuple):
+    """What earlier attempts, humans and other agents have left for an attempt."""
 
-    `number` is the attempt's, where that is counted over several tasks.
-    """
-    receipt = _of_last_receipt(lease, home)
-    needs = lease.granted.task.record.needs_ended
-    return in_words(number or lease.attempt, lease.handover, lease.notes, receipt, answers=lease.answers, needs=needs)
+    text: str
+    """Empty if there is nothing."""
+    urgent: bool
+    """Whether a human, another agent or a verification has said something that the attempt must know."""
 
 
-def must_be_read(lease: Lease) -> bool:
-    """Whether a human, another agent or a verification has said something that the next attempt must know."""
-    last = lease.handover
-    return bool(lease.notes or lease.answers or lease.granted.task.record.needs_ended) or (
-        last is not None and (last.reason == NOT_VERIFIED or bool(last.answer))
-    )
+def handover_of(lease: Lease, home: StateDir, number: int | None = None) -> ToldBefore:
+    """What an attempt is told of what came before it; `number` is its own, where that is counted over several tasks."""
+    last, notes, answers = lease.handover, lease.notes, lease.answers
+    needs, receipt = lease.granted.task.record.needs_ended, _of_last_receipt(lease, home)
+    text = in_words(number or lease.attempt, last, notes, receipt, answers=answers, needs=needs)
+    after = last is not None and (last.reason == NOT_VERIFIED or bool(last.answer))
+    return ToldBefore(text, bool(notes or answers or needs) or after)
 
 
 def shortened(text: str) -> str:
@@ -235,11 +274,72 @@ def shortened(text: str) -> str:
 
 def with_handover(order: LaunchSpec, lease: Lease, home: StateDir) -> LaunchSpec:
     """The order of a command that is run as it was typed, with what it is told beside its own words."""
-    text = handover_of(lease, home)
+    text, urgent = handover_of(lease, home)
     argv = order.argv
     if lease.verify or text:
         argv = tuple(word.replace(PLACE, shortened(text)) for word in argv)
-    return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=must_be_read(lease))
+    return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=urgent)
+
+
+# What an agent of a fleet is told: the prompt, what came before it, and where it works; as text, in files, as places.
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What an agent is told about its task."""
+
+    folder: str
+    prompt: str
+    handover: ToldBefore
+    places: Mapping[str, str]
+    prompt_file: Path
+    orders_file: Path
+
+    @property
+    def work_file(self) -> Path:
+        """What a function in a process of its own is told."""
+        return self.prompt_file.with_suffix(".work")
+
+    def write(self) -> None:
+        """Write the files that it names; `OSError` if that cannot be."""
+        for path, text in ((self.prompt_file, self.prompt), (self.orders_file, "")):
+            write_file(path, text.encode("utf-8", "surrogateescape"), make=True)
+
+    def remove(self) -> None:
+        """Take the files away."""
+        for path in (self.prompt_file, self.orders_file, self.work_file):
+            with contextlib.suppress(OSError):
+                remove_file(path)
+
+
+def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Brief:
+    """The brief of an attempt at the task that is held."""
+    handover = handover_of(lease, home)
+    payload = lease.payload
+    text = "" if payload is None else payload if isinstance(payload, str) else _json(payload)
+    base = home.folder / "briefs" / f"{file_name(lease.task)}.{lease.attempt}"
+    orders_file = base.with_name(base.name + ".orders")
+    prompt_file = base.with_name(base.name + ".prompt")
+    places = {
+        "name": lease.name,
+        "payload": text,
+        "handover": handover.text,
+        "task": lease.task,
+        "attempt": str(lease.attempt),
+        "agent": lease.agent,
+        "role": lease.role,
+        "folder": folder,
+        "orders_file": str(orders_file),
+    }
+    prompt = "\n".join(line.rstrip() for line in fill(spec.prompt, places).strip().splitlines())
+    while "\n\n\n" in prompt:  # places that were empty leave holes
+        prompt = prompt.replace("\n\n\n", "\n\n")
+    places |= {"prompt": prompt, "prompt_file": str(prompt_file)}
+    return Brief(folder, prompt, handover, places, prompt_file, orders_file)
+
+
+def _json(payload: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
 
 
 class ToldAttempt:

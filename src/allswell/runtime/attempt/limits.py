@@ -9,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-
-import msgspec
-from msgspec.structs import replace
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
 
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied
-from allswell.domain.agents.output import not_done, plain_refusal, with_denied
+from allswell.domain.agents.evidence import EvidenceState
+from allswell.domain.agents.output import AgentLine, not_done, plain_refusal, with_denied
 from allswell.domain.duration import show
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.receipts.receipt import End, taken_away
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, LeaseLost
-from allswell.runtime.attempt.control import ControlHandler
-from allswell.runtime.attempt.launch import AttemptLimits
-from allswell.runtime.attempt.progress import ProgressMonitor
-from allswell.runtime.attempt.record import Ended
+from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome
 from allswell.runtime.process import Ending, Result
 from allswell.timing.clock import Clock
 
@@ -36,20 +34,50 @@ _AFTER_INTERRUPT = 10_000
 _BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED, "decline": End.RELEASED}
 
 
+class Observed(Protocol):
+    """What is known of an attempt while it runs."""
+
+    @property
+    def standing(self) -> EvidenceState:
+        """What it has shown so far."""
+        ...
+
+    @property
+    def session(self) -> tuple[str, str] | None:
+        """The agent's own session: dialect and id."""
+        ...
+
+    @property
+    def neighbour(self) -> str | None:
+        """Who works in the same folder: then files are no evidence."""
+        ...
+
+    @property
+    def printed_since(self) -> str:
+        """What it has done since its last proof of progress, in words."""
+        ...
+
+
 class LimitChecker:
     """Holds one attempt to its limits; the clock begins when this is made."""
 
     def __init__(
-        self, limits: AttemptLimits, lease: Lease, holder: ControlHandler, gathering: ProgressMonitor, clock: Clock
+        self,
+        limits: AttemptLimits,
+        lease: Lease,
+        observed: Observed,
+        clock: Clock,
+        last_word: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`last_word` is what its agent has said last (`done`, `fail`, …), which has ended it."""
         self.order: tuple[End, str] | None = None
         """What somebody ordered, and why."""
         self.interrupted_at: int | None = None
         """When Ctrl-C was last typed at the command's own terminal."""
         self._limits = limits
         self._lease = lease
-        self._holder = holder
-        self._gathering = gathering
+        self._seen = observed
+        self._last_word = last_word
         self._clock = clock
         self._leave_at: int | None = None
         now = clock.monotonic()
@@ -80,13 +108,13 @@ class LimitChecker:
             return max(self._leave_at - now, 1) / 1_000
         moments = [self._hard_at, now + min(self._lease.until_stop, _AWAKE)]
         if self._limits.idle is not None:
-            moments.append(self._gathering.standing.idle_at(self._limits.idle))
+            moments.append(self._seen.standing.idle_at(self._limits.idle))
         return max(min(moments) - now, 1) / 1_000
 
-    def verdict(self) -> Ended | None:
+    def verdict(self) -> AttemptOutcome | None:
         """Why it should be ended now, if it should."""
         now = self._clock.monotonic()
-        said = self._holder.last_word
+        said = self._last_word()
         if self.order is not None:
             end, reason = self.order
             refused = self._refused() if end is End.INTERRUPTED and said is None else ""
@@ -106,22 +134,33 @@ class LimitChecker:
             over = "its lease was ended" if self._lease.over else "its lease could not be renewed in time"
             return self.so(End.LEASE_LOST, over)
         idle = self._limits.idle
-        if idle is not None and now >= self._gathering.standing.idle_at(idle):
-            beside = self._gathering.neighbour
+        if idle is not None and now >= self._seen.standing.idle_at(idle):
+            beside = self._seen.neighbour
             blind = "" if beside is None else f"; files were no evidence: attempt {beside} works in the same folder"
-            printed = self._gathering.printed_since
+            printed = self._seen.printed_since
             longer = f"; if it was at work: {self._limits.longer_idle}" if self._limits.longer_idle else ""
             return self.so(End.IDLE, f"nothing showed progress for {show(idle)}; {printed}{blind}{longer}", idle)
         return None
 
+    async def goes_on(self, verdict: AttemptOutcome) -> bool:
+        """Whether the store says otherwise: its limit has moved, or its lease is renewed in the last moment."""
+        if verdict.end is End.TIMEOUT:
+            return await self._lease.confirm()
+        return self.is_cut_off(verdict) and await self._lease.renew_in_time()
+
+    def is_cut_off(self, verdict: AttemptOutcome) -> bool:
+        """Whether it is ended because the store does not answer, and not because the store has said so."""
+        lease = self._lease
+        return verdict.end is End.LEASE_LOST and self.order is None and lease.lost is None and not lease.over
+
     def _refused(self) -> str:
         """That its client waited for a provider that refuses, where it did: that is why it was not done."""
-        refusal = self._gathering.standing.refusal
+        refusal = self._seen.standing.refusal
         if refusal is not None and self.order is not None and refusal.words in self.order[1]:
             return ""  # it was ended for that
         return "" if refusal is None else f" while it was waiting for the provider: {refusal.words}"
 
-    def _outstayed(self, said: str, now: int) -> Ended | None:
+    def _outstayed(self, said: str, now: int) -> AttemptOutcome | None:
         if self._leave_at is None:
             self._leave_at = now + self._limits.leave
         if now < self._leave_at:
@@ -129,12 +168,12 @@ class LimitChecker:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: Result, last_line: bytes = b"", denied: Denied = NOTHING_DENIED) -> Ended:
+    def by_itself(self, result: Result, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> AttemptOutcome:
         """How it ended, if nobody ended it; its last line may say what its exit code does not."""
-        return msgspec.structs.replace(self._by_itself(result, last_line, denied), denied=denied)
+        return replace(self._by_itself(result, last_line, denied), denied=denied)
 
-    def _by_itself(self, result: Result, last_line: bytes, denied: Denied) -> Ended:
-        said = self._holder.last_word
+    def _by_itself(self, result: Result, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
+        said = self._last_word()
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
         if self._lease.blocked_on is not None and result.ending is Ending.EXITED:
@@ -148,7 +187,7 @@ class LimitChecker:
             if failure is not None:
                 but = ", but it was not done" if result.exit_code == 0 else ""
                 ended = self.so(End.FAILED, f"{code}{but}: {failure.message}", result=result)
-                return msgspec.structs.replace(ended, failure=with_denied(failure, denied))
+                return replace(ended, failure=with_denied(failure, denied))
             if result.exit_code == 0:
                 return self.so(End.DONE, code, result=result)
             return self.so(End.FAILED, f"{code}{self._refused()}", result=result)
@@ -163,19 +202,19 @@ class LimitChecker:
             return False
         return result.exit_code != 0 and self._clock.monotonic() - self.interrupted_at <= _AFTER_INTERRUPT
 
-    def by_last_word(self, ended: Ended) -> Ended:
+    def by_last_word(self, ended: AttemptOutcome) -> AttemptOutcome:
         """How it ended, if its last word came while it was being ended: the store has taken that, so it counts."""
-        said = self._holder.last_word
+        said = self._last_word()
         if said is None or ended.end is _BY_WORD[said]:
             return ended
         reason = f"it said {said} while it was being ended ({ended.reason})"
-        return msgspec.structs.replace(ended, end=_BY_WORD[said], reason=reason, limit=None)
+        return replace(ended, end=_BY_WORD[said], reason=reason, limit=None)
 
-    def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> Ended:
+    def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> AttemptOutcome:
         """An end, with all that was seen until now."""
-        standing = self._gathering.standing
+        standing = self._seen.standing
         elapsed = self._clock.monotonic() - standing.began
-        return Ended(end, reason, limit, result, elapsed, standing, self._gathering.session)
+        return AttemptOutcome(end, reason, result, limit, elapsed, standing, self._seen.session)
 
 
 def _lost(result: Result) -> str:
@@ -202,7 +241,7 @@ _PATIENCE = 1.0
 """Seconds for the store to answer: meanwhile the agent goes on."""
 
 
-async def as_the_store_has_it(lease: Lease, ended: Ended) -> Ended:
+async def as_the_store_has_it(lease: Lease, ended: AttemptOutcome) -> AttemptOutcome:
     """The end of an attempt whose lease may be gone: by itself or not, it is told as the store has it."""
     by_itself = ended.result is not None
     if by_itself:
@@ -219,7 +258,7 @@ async def as_the_store_has_it(lease: Lease, ended: Ended) -> Ended:
     return replace(ended, end=end, reason=reason, limit=lease.limit if end is End.TIMEOUT else ended.limit)
 
 
-def overtaken(ended: Ended, result: Result) -> Ended:
+def overtaken(ended: AttemptOutcome, result: Result) -> AttemptOutcome:
     """An end that was decided, with how the tree then ended: it may have been quicker than we were."""
     reason = ended.reason
     if result.ending is Ending.EXITED:

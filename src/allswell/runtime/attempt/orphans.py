@@ -34,10 +34,10 @@ from allswell.domain.rules.event import Event
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.attempt.control import remove
+from allswell.runtime.attempt.launch import AttemptOutcome
 from allswell.runtime.attempt.outcome import repeat_left
 from allswell.runtime.attempt.record import (
     AttemptRecorder,
-    Ended,
     FlightFile,
     InFlightRecord,
     note_name,
@@ -409,7 +409,7 @@ def _settle(note: FlightFile, flight: InFlightRecord, home: StateDir, clock: Clo
     for number, doubt in enumerate(doubts):
         keeping.warn(f"doubt {number}", doubt)
     began = "while it ran" if flight.record is not None else "before it had started"
-    ended = Ended(End.ORPHANED, f"its supervisor died {began}", elapsed=max(clock.wall() - flight.began_at, 0))
+    ended = AttemptOutcome(End.ORPHANED, f"its supervisor died {began}", elapsed=max(clock.wall() - flight.began_at, 0))
     receipt = keeping.write(ended, partial=bool(survivors or doubts))
     return OrphanedAttempt(flight, receipt, keeping.path, note, doubts)
 

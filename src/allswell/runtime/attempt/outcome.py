@@ -21,18 +21,15 @@ from typing import TypeVar, assert_never, get_args
 import msgspec
 from msgspec import UNSET
 
-from allswell.domain.agents.denied import remark
-from allswell.domain.ids import Millis
 from allswell.domain.lease.cost import Spend
 from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
 from allswell.domain.receipts.receipt import End, Receipt, receipt_id
 from allswell.domain.rules.command import Command, Keep
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.values import hide
 from allswell.engine.lease import Held, LastWord, Lease
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt.launch import AttemptOutcome
-from allswell.runtime.attempt.record import FlightFile, InFlightRecord, KeptCommand, take_off
+from allswell.runtime.attempt.record import FlightFile, InFlightRecord, KeptCommand, flight_of, take_off
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock, SystemClock
 
@@ -150,16 +147,7 @@ class OutcomeReport:
         """Write what is pending into the note; where that cannot be, this process alone knows of it."""
         lease = self._lease
         if self._flight is None:
-            self._flight = InFlightRecord(
-                task=lease.task,
-                name=lease.name,
-                attempt=lease.attempt,
-                token=lease.token,
-                agent=lease.agent,
-                run=lease.run,
-                began_at=Millis(self._clock.wall()),
-                store=hide(lease.store),
-            )
+            self._flight = flight_of(lease, self._clock.wall())
         flight = msgspec.structs.replace(self._flight, report=self.commands)
         try:
             if self._file is None:
@@ -273,10 +261,8 @@ async def report(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
                 await lease.end_costly()
             elif not was_taken_away(lease, outcome):
                 followed = await _say(lease, outcome)
-            elif outcome.by_itself:
-                await offer(lease, {"exit_code": outcome.exit_code} if outcome.exit_code == 0 else None, outcome)
-            elif lease.lost is None:
-                await lease.release("supervisor_cut_off")
+            else:
+                followed = await offer(lease, outcome)
     if outcome.receipt is not None:
         with suppress(LeaseLost, Refused):
             await lease.keep(outcome.receipt.id, outcome.end.value, str(outcome.receipt_path or ""))
@@ -301,33 +287,43 @@ async def tell_expense(lease: Lease, outcome: AttemptOutcome) -> AttemptOutcome:
     return outcome
 
 
-async def finish(lease: Lease, outcome: AttemptOutcome, result: object) -> AfterCheck | None:
+async def finish(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
     """The attempt says that it is done; where that had to be verified, with the verdict, and what followed from it."""
     check = outcome.verification
-    warning = remark(outcome.denied)
     if check is None:
-        await lease.complete(result, warning=warning)
+        await lease.complete(outcome.brings, warning=outcome.warning)
         return None
     return await lease.verified(
         passed=check.passed,
         why=check.why,
         said=check.output,
         elapsed=check.elapsed_ms,
-        result=UNSET if outcome.brought else result,
-        warning=warning,
+        result=UNSET if outcome.brought else outcome.brings,
+        warning=outcome.warning,
     )
 
 
-async def offer(lease: Lease, result: object, outcome: AttemptOutcome) -> None:
-    """What an attempt brought whose lease is lost: the store refuses it (`LeaseLost`), and keeps it (O10)."""
-    if outcome.failure is None and result is not None:
+async def offer(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
+    """What an attempt brought whose lease is lost: the store refuses it (`LeaseLost`), and keeps it (O10).
+
+    Where it brought nothing, and the task is still ours, that goes back.
+    """
+    well = outcome.end is End.DONE or (outcome.by_itself and outcome.exit_code == 0)
+    if well and outcome.failure is None:
         try:
-            await lease.complete(result)
+            return await finish(lease, outcome)
         except Refused as error:
-            if error.code != NEEDS_VERIFICATION:
+            if error.code != NEEDS_VERIFICATION:  # else the store has it, and asks a human when the lease lapses
                 raise
-    else:
-        await lease.fail(outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
+    elif outcome.failure is not None or outcome.by_itself:
+        await lease.fail(_failure(outcome))
+    elif lease.lost is None:
+        await lease.release("supervisor_cut_off")
+    return None
+
+
+def _failure(outcome: AttemptOutcome) -> Failure:
+    return outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE])
 
 
 async def _give_back(lease: Lease, outcome: AttemptOutcome) -> None:
@@ -341,9 +337,9 @@ async def _give_back(lease: Lease, outcome: AttemptOutcome) -> None:
 async def _say(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
     match outcome.end:
         case End.DONE | End.UNVERIFIED:
-            return await finish(lease, outcome, {"exit_code": outcome.exit_code})
+            return await finish(lease, outcome)
         case End.FAILED | End.SIGNALLED | End.LOST | End.ORPHANED:
-            await lease.fail(outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
+            await lease.fail(_failure(outcome))
         case End.NOT_STARTED:
             await lease.fail(Failure(ErrorClass.VALIDATION, outcome.reason[:_MESSAGE]))
         case End.TIMEOUT:

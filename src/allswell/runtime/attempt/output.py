@@ -17,11 +17,24 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.domain.agents.cost import is_report
-from allswell.domain.agents.denied import Denied, denied_in
+from allswell.domain.agents.checkpoint import CheckpointFinder
+from allswell.domain.agents.denied import Denied
 from allswell.domain.agents.evidence import LONGEST as LINE_LONGEST
 from allswell.domain.agents.evidence import NewLines, Novelty, last_words, standing_text
-from allswell.domain.agents.output import LONGEST_FINAL_LINE, LONGEST_LINE, AgentLine, LogKind, entries, read_line
+from allswell.domain.agents.output import (
+    LONGEST_FINAL_LINE,
+    LONGEST_LINE,
+    AgentEvent,
+    AgentLine,
+    CheckpointTold,
+    LogKind,
+    TurnEnded,
+    denied_in,
+    entries,
+    parse,
+)
+from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, UsageLimit
+from allswell.domain.agents.usage import Usage
 from allswell.domain.ids import TaskId, is_file_name
 from allswell.domain.receipts.receipt import Receipt
 from allswell.runtime.attempt.launch import Echo
@@ -32,7 +45,8 @@ from allswell.runtime.workspace.files import create, open_plain, open_there, own
 
 # What an attempt prints, as it passes: handed on unchanged, and looked at on the way.
 #
-# A pump reads from the reaper's pipe, hands every piece on as it is, and looks for three things: lines of a protocol;
+# A pump reads from the reaper's pipe, hands every piece on as it is, and looks for three things: lines that mean
+# something (of a protocol and, where that is wanted, plain ones with a limit or a checkpoint), each parsed once;
 # whether anything is said that was not said before; and, until a protocol is spoken, lines that are new. The last two
 # are only asked once between two looks at the processes, and of a few kilobytes, so that a gigabyte passes at nearly
 # the speed of a pipe and costs no memory.
@@ -89,6 +103,12 @@ class LineFinder:
         self._rest, self._lost = b"", not piece.endswith(b"\n")
 
 
+_WORDS = (b"imit", b"uota", b"Attempt ", b"CHECKPOINT", b"Checkpoint")
+"""One of them is in every plain line that means something."""
+_ALWAYS_TOLD = (TurnEnded, UsageLimit, Usage, CheckpointTold)
+"""Events that are told however soon after another line they come."""
+
+
 class OutputReader:
     """One stream of an attempt, from the reaper's pipe to whoever watches."""
 
@@ -97,9 +117,12 @@ class OutputReader:
         source: int,
         echo: StreamEcho | None,
         said: Callable[[AgentLine], None],
-        reported: Callable[[bytes], None] | None = None,
         new_line: Callable[[str], None] | None = None,
+        *,
+        plain: bool = False,
+        also: tuple[type[AgentEvent], ...] = (),
     ) -> None:
+        """`plain`: limits and checkpoints in plain text are told, too. `also`: more events that are always told."""
         self.printed = 0
         self.lines = 0
         """Lines that were completed."""
@@ -112,8 +135,10 @@ class OutputReader:
         self.source = source
         self._echo = echo
         self._said = said
-        self._reported = reported
-        """Takes every line that may say what something cost."""
+        self._always = (*_ALWAYS_TOLD, *also)
+        self._plain = plain
+        self._checkpoint: CheckpointFinder | None = None
+        """Made when a plain line may hold one."""
         self._new_line = new_line
         """Takes a line that is new, at most one between two looks."""
         self._finder = LineFinder()
@@ -131,7 +156,7 @@ class OutputReader:
         self._refused = False
         """Whether the last line of a protocol tells of a provider that refuses: clients repeat such a line as it is."""
         self._untold: AgentLine | None = None
-        """The last such line, where it came too soon after another one to be told."""
+        """The last such line, where it came too soon after another one to be told, until a step is reported."""
         self._told_at = {True: 0.0, False: 0.0}
 
     def start(self) -> threading.Thread:
@@ -153,6 +178,8 @@ class OutputReader:
     def close(self) -> None:
         """Read no more; called once."""
         os.close(self.source)
+        if self._plain and self._rest:  # it ended without a line's end
+            self._hear(self._rest)
         if self._untold is not None:
             self._said(self._untold)
         self.over = True
@@ -211,38 +238,69 @@ class OutputReader:
                 self._samples = 0
 
     def _look_for_lines(self, piece: bytes) -> None:
-        if not self._rest and (self._skipping or not piece.startswith(b"{")) and b"\n{" not in piece:
+        data = self._rest + piece
+        if self._plain and b"\r" in data:
+            data = _plain_ends(data)
+        within = self._checkpoint is not None and self._checkpoint.is_open
+        means = self._plain and (within or any(word in data for word in _WORDS))
+        if not means and (self._skipping or not data.startswith(b"{")) and b"\n{" not in data:
             # Nearly everything that is not a protocol ends here. A line may begin with the next piece.
-            self._skipping = not piece.endswith(b"\n")
+            end = data.rfind(b"\n")
+            if end >= 0 or not self._skipping:
+                self._keep(data[end + 1 :])
             return
-        *lines, rest = (self._rest + piece).split(b"\n")
+        *lines, rest = data.split(b"\n")
         if self._skipping:
             if not lines:
                 return
-            lines = lines[1:]
-            self._skipping = False
+            del lines[0]
         for line in lines:
-            self._hear(line)
-        self._rest = rest if rest.startswith(b"{") and len(rest) <= LONGEST_LINE else b""
-        self._skipping = bool(rest) and not self._rest
+            if means or line.startswith(b"{"):
+                self._hear(line)
+        self._keep(rest)
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep the beginning of a line; one that is too long, or that means nothing here, is skipped to its end."""
+        most = LONGEST_LINE if rest.startswith(b"{") else LONGEST_LIMIT_LINE if self._plain else 0
+        self._skipping = len(rest) > most
+        self._rest = b"" if self._skipping else rest
 
     def _hear(self, line: bytes) -> None:
         if line == self._last_line and not self._refused:  # said again and again: a loop, not a step
             return
-        if self._reported is not None and is_report(line):
-            self._reported(line)
-        said = read_line(line)
-        if said is None:
-            return
+        said = parse(line)
+        if not said.dialect:
+            self._hear_plain(line, said)
+        elif said.what:
+            self._hear_protocol(line, said)
+
+    def _hear_plain(self, line: bytes, said: AgentLine) -> None:
+        events = said.events
+        if self._plain and not line.startswith(b"{"):
+            self._checkpoint = self._checkpoint or CheckpointFinder()
+            text = self._checkpoint.add(line.decode("utf-8", "replace"))
+            events = events if text is None else (*events, CheckpointTold(text))
+        if len(events) > 1:
+            self._said(msgspec.structs.replace(said, events=events))
+
+    def _hear_protocol(self, line: bytes, said: AgentLine) -> None:
         self._speaks = True
         self._last_line = line
-        self._refused = said.refusal is not None
+        self._refused = any(isinstance(event, ProviderRefusal) for event in said.events)
         now = time.monotonic()
-        self._untold = said if self._refused else None if said.progress else self._untold
-        if now - self._told_at[said.progress] >= _EVERY:
+        always = any(isinstance(event, self._always) for event in said.events)
+        told = always or now - self._told_at[said.progress] >= _EVERY
+        if self._refused or said.progress:
+            self._untold = said if self._refused and not told else None
+        if told:
             self._told_at[said.progress] = now
-            self._untold = None
             self._said(said)
+
+
+def _plain_ends(data: bytes) -> bytes:
+    """With a line's end for every return to its start: else a spinner would be one line that never ends."""
+    last = b"\r" if data.endswith(b"\r") else b""  # the other half of a line's end may come with the next piece
+    return data.removesuffix(last).replace(b"\r\n", b"\n").replace(b"\r", b"\n") + last
 
 
 # A room for pumps: one thread reads any number of streams, for watchers who never block.
@@ -326,10 +384,8 @@ class Streams:
         folder: Path,
         name: str,
         echo: Echo | None,
-        said: Callable[[AgentLine], None],
+        make: Callable[[int, StreamEcho | None], OutputReader],
         room: OutputMultiplexer | None = None,
-        reported: Callable[[bytes], None] | None = None,
-        new_line: Callable[[str], None] | None = None,
     ) -> None:
         self.paths: list[Path | None] = []
         self.warning: str | None = None
@@ -351,7 +407,7 @@ class Streams:
                 with contextlib.suppress(OSError):  # a user's pipes may be used up: then it takes more turns
                     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _ROOM)
                 to = None if echo is None else partial(echo, number)
-                self._pumps.append(OutputReader(source, to, said, reported, new_line))
+                self._pumps.append(make(source, to))
                 self._pumps[-1].start() if room is None else room.take(self._pumps[-1])
         except BaseException:
             self.close()
@@ -426,10 +482,10 @@ class Streams:
             return None, None
         return (self.paths[0] if printed.stdout.bytes else None), (self.paths[1] if printed.stderr.bytes else None)
 
-    def last_line(self) -> bytes:
+    def last_line(self) -> AgentLine:
         """The last line of the standard output that has anything in it; called when everything has been printed."""
         end = self._end(LONGEST_FINAL_LINE).rstrip()
-        return end[end.rfind(b"\n") + 1 :]
+        return parse(end[end.rfind(b"\n") + 1 :], LONGEST_FINAL_LINE)
 
     def denied(self) -> Denied:
         """The calls that the agent's program has refused so far, as its standard output tells it."""

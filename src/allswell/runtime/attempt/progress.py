@@ -18,8 +18,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from allswell.domain.agents.cost import Expense, Meter
 from allswell.domain.agents.evidence import (
@@ -33,10 +34,17 @@ from allswell.domain.agents.evidence import (
     at_work,
     in_one_folder,
 )
-from allswell.domain.agents.output import AgentLine
-from allswell.domain.agents.refusal import PRINTS_PLAIN, ProviderRefusal, from_plain
+from allswell.domain.agents.output import (
+    AgentEvent,
+    AgentLine,
+    CheckpointTold,
+    MessageUsage,
+    TurnEnded,
+    usage_left,
+)
+from allswell.domain.agents.refusal import PRINTS_PLAIN, ProviderRefusal, UsageLimit, from_plain
 from allswell.runtime.attempt.launch import LaunchSpec
-from allswell.runtime.attempt.output import OutputMultiplexer, Streams
+from allswell.runtime.attempt.output import OutputMultiplexer, OutputReader, StreamEcho, Streams
 from allswell.runtime.attempt.record import InFlightRecord, under_way
 from allswell.runtime.host import boot_id
 from allswell.runtime.process.apart.tree import read, state_of, states_below, threads_of
@@ -266,6 +274,7 @@ _KEPT = 60.0
 _NOTES = 1.0
 """Seconds for which it is believed who else is at work on this machine."""
 
+T = TypeVar("T")
 Tree = Mapping[tuple[int, int], ProcessSample]
 
 
@@ -364,6 +373,10 @@ def _timed(look: WorkLook) -> FolderSeen:
 
 _QUOTED = 120
 """Characters of a line that are repeated."""
+_SETTLE = 0.3
+"""Seconds in which a checkpoint that is printed line by line comes to its end."""
+_CHECKPOINT_MOST = 16_000
+"""Characters of a checkpoint's end that are told."""
 _SELDOM = 5.0
 """Seconds between two looks at the processes, at most."""
 _OFTEN = 0.1
@@ -402,8 +415,11 @@ class ProgressMonitor:
         """Lines and bytes that had been printed at the last proof of progress."""
         self._speaks = False
         """Whether it has spoken a protocol: then new lines are no evidence."""
-        self._tells_in_plain_text = PurePath(order.argv[0]).name in PRINTS_PLAIN
-        """Whether such a client tells only in plain text that its provider refuses it."""
+        self._listeners = order.listeners
+        self._reads_plain = order.listeners is not None or PurePath(order.argv[0]).name in PRINTS_PLAIN
+        """Whether what it prints as plain text is listened to: some clients tell only so that they are refused."""
+        self._checkpoint = ""
+        self._settling: asyncio.TimerHandle | None = None
         self._order = order
         self._clock = clock
         self._tell = tell
@@ -418,6 +434,18 @@ class ProgressMonitor:
         self._every = _SELDOM if idle is None else min(max(idle / 8_000, _OFTEN), _SELDOM)
         self._work_every = _WORK_SELDOM if idle is None else min(max(idle / 4_000, _OFTEN), _WORK_SELDOM)
         self._looking = asyncio.Lock()
+
+    def reader(self, source: int, echo: StreamEcho | None) -> OutputReader:
+        """Reads one stream of it, and tells this monitor."""
+        windowed = self._listeners is not None and self._listeners.context_window is not None
+        also = (MessageUsage,) if windowed else ()
+        said, new_line = partial(self._on_loop, self._hear_line), partial(self._on_loop, self._hear_new_line)
+        return OutputReader(source, echo, said, new_line, plain=self._reads_plain, also=also)
+
+    def _on_loop(self, hear: Callable[[T], None], what: T) -> None:
+        """Hand on what a reader's thread has found."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
+            self._loop.call_soon_threadsafe(hear, what)
 
     def heard(self, sign: Sign, what: str) -> None:
         """Note something; on the loop."""
@@ -447,51 +475,56 @@ class ProgressMonitor:
         """Note evidence that somebody else has gathered."""
         self.standing = self.standing.heard(seen)
 
-    def said(self, said: AgentLine) -> None:
-        """A line of a protocol has passed; in a pump's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
-            self._loop.call_soon_threadsafe(self._hear_line, said)
-
-    def new_line(self, text: str) -> None:
-        """It has printed a line that is new; in a pump's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
-            self._loop.call_soon_threadsafe(self._hear_new_line, text)
-
     def _hear_new_line(self, text: str) -> None:
-        if self._speaks:
-            return
-        refusal = from_plain(text.encode()) if self._tells_in_plain_text else None
-        if refusal is not None:
-            self.refused(refusal)
-        else:
+        refused = self._reads_plain and from_plain(text.encode()) is not None  # which is heard as what it is
+        if not self._speaks and not refused:
             self.heard(Sign.LINE, f"“{text[:_QUOTED]}”")
 
     def _hear_line(self, said: AgentLine) -> None:
-        self._speaks = True
+        self._speaks = self._speaks or bool(said.what)
         if said.session is not None:
             self.session = (said.dialect, said.session)
-        if said.refusal is not None:
-            self.refused(said.refusal)
+        for event in said.events:
+            self._hear_event(event)
         if said.progress:
             self.heard(Sign.PROTOCOL, f"{said.dialect}: {said.what}")
+
+    def _hear_event(self, event: AgentEvent) -> None:
+        if isinstance(event, ProviderRefusal):
+            self.refused(event)
+        elif isinstance(event, TurnEnded):
+            if self.meter.hear(event.session, event.expense) and self.on_cost is not None:
+                self.on_cost()
+        elif (listeners := self._listeners) is None:
+            return
+        elif isinstance(event, UsageLimit):
+            listeners.limit(event)
+        elif isinstance(event, CheckpointTold):
+            self._hear_checkpoint(event.text)
+        elif (left := usage_left(event, listeners.context_window)) is not None:
+            listeners.usage(left)
+
+    def _hear_checkpoint(self, text: str) -> None:
+        """It may be printed line by line: what has come when no more comes is told."""
+        self._checkpoint = text[-_CHECKPOINT_MOST:]
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = self._loop.call_later(_SETTLE, self._tell_checkpoint)
+
+    def _tell_checkpoint(self) -> None:
+        self._settling = None
+        text, self._checkpoint = self._checkpoint, ""
+        if text and self._listeners is not None:
+            self._listeners.checkpoint(text)
 
     def refused(self, refusal: ProviderRefusal) -> None:
         """The provider has refused, and the client tries again by itself; on the loop."""
         self.standing = self.standing.refused(refusal, self._clock.monotonic())
 
-    def reported(self, line: bytes) -> None:
-        """A line has passed that may say what it cost; in a pump's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
-            self._loop.call_soon_threadsafe(self._hear_cost, line)
-
     def spent(self, more: Expense) -> None:
         """It has said outright what it cost."""
         self.meter.add(more)
         if self.on_cost is not None:
-            self.on_cost()
-
-    def _hear_cost(self, line: bytes) -> None:
-        if self.meter.hear(line) and self.on_cost is not None:
             self.on_cost()
 
     def begin(self) -> None:
@@ -503,6 +536,9 @@ class ProgressMonitor:
 
     def end(self) -> None:
         """It is over."""
+        if self._settling is not None:
+            self._settling.cancel()
+            self._tell_checkpoint()
         if self._place is not None:
             self._tower.leave(self._place)
 

@@ -8,16 +8,16 @@ blocks, so it is called from a thread.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied
-from allswell.domain.agents.evidence import EvidenceState, Sign
+from allswell.domain.agents.evidence import Sign
 from allswell.domain.agents.output import resumed_by
 from allswell.domain.agents.status import Survivor
 from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token, file_name
@@ -25,19 +25,19 @@ from allswell.domain.receipts.receipt import (
     CHANGES_UNTOLD,
     NOT_WRITTEN,
     Change,
-    End,
     Receipt,
     Transcript,
     Tried,
     Used,
-    Verification,
     advise,
     receipt_of,
 )
 from allswell.domain.receipts.snapshot import ObjectName, Snapshot, SnapshotLimits
-from allswell.domain.service.retry import Failure
+from allswell.domain.values import hide
+from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Unavailable
-from allswell.runtime.process import Result, StreamEnd, TreeRecord
+from allswell.runtime.attempt.launch import AttemptOutcome
+from allswell.runtime.process import StreamEnd, TreeRecord
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import create, open_there, own_folder, remove_file, write_all
 from allswell.runtime.workspace.git import find_top
@@ -94,6 +94,21 @@ class InFlightRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Where its lease is from, without a password; empty in notes from before this was noted."""
     report: tuple[KeptCommand, ...] = ()
     """What the store is to be told about the attempt, in this order; empty until there is something."""
+
+
+def flight_of(lease: Lease, began_at: int, **more: Any) -> InFlightRecord:  # noqa: ANN401 - fields of the record
+    """The record of an attempt under a lease."""
+    return InFlightRecord(
+        task=lease.task,
+        name=lease.name,
+        attempt=lease.attempt,
+        token=lease.token,
+        agent=lease.agent,
+        run=lease.run,
+        began_at=Millis(began_at),
+        store=hide(lease.store),
+        **more,
+    )
 
 
 class FlightFile:
@@ -215,25 +230,6 @@ def unwatched(folder: Path, only: Container[str] | None = None) -> Iterator[Flig
             os.close(handle)
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How the attempt is ending, as far as it is known."""
-
-    end: End
-    reason: str
-    limit: int | None = None
-    result: Result | None = None
-    elapsed: int = 0
-    standing: EvidenceState | None = None
-    session: tuple[str, str] | None = None
-    """The agent's own session: dialect and id."""
-    failure: Failure | None = None
-    """What the agent itself says went wrong, where its last line does."""
-    verification: Verification | None = None
-    """What came of the verification of its work."""
-    denied: Denied = NOTHING_DENIED
-    """The calls that its program refused."""
-
-
 class AttemptRecorder:
     """Keeps what one attempt leaves behind."""
 
@@ -338,7 +334,12 @@ class AttemptRecorder:
             return None
         return list(told.changed) if told.since == "began" else None
 
-    def write(self, ended: Ended, *, partial: bool) -> Receipt:
+    def settled(self, ended: AttemptOutcome) -> AttemptOutcome:
+        """The outcome with its final receipt, and with what could not be kept."""
+        receipt = self.write(ended, partial=False)
+        return dataclasses.replace(ended, receipt=receipt, receipt_path=self.path, warnings=self.warnings)
+
+    def write(self, ended: AttemptOutcome, *, partial: bool) -> Receipt:
         """Write the receipt, in the place of an earlier one; a disk that is full costs the file and nothing else."""
         made = self._receipt(ended, partial=partial)
         self._warnings.pop("receipt", None)
@@ -351,7 +352,7 @@ class AttemptRecorder:
         self.receipt = made
         return made
 
-    def _receipt(self, ended: Ended, *, partial: bool) -> Receipt:
+    def _receipt(self, ended: AttemptOutcome, *, partial: bool) -> Receipt:
         flight, result, standing = self.flight, ended.result, ended.standing
         began = 0 if standing is None else standing.began
         last = None if standing is None else standing.progress

@@ -26,11 +26,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from allswell.domain.agents.cost import usd
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
+from allswell.domain.agents.denied import NOTHING_DENIED, Denied
 from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
-from allswell.domain.agents.refusal import ProviderRefusal
 from allswell.domain.agents.status import Survivor, named
-from allswell.domain.ids import Millis, TaskId, file_name
+from allswell.domain.ids import TaskId, file_name
 from allswell.domain.lease.model import stop_margin, stop_reserve
 from allswell.domain.receipts.receipt import End
 from allswell.domain.rules.event import (
@@ -48,7 +47,6 @@ from allswell.domain.rules.event import (
     TOKENS_OUT,
 )
 from allswell.domain.task.model import raised
-from allswell.domain.values import hide
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError
@@ -67,7 +65,7 @@ from allswell.runtime.attempt.orphans import check_folder, note_survivors
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.attempt.output import Streams
 from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, WorkPlace
-from allswell.runtime.attempt.record import AttemptRecorder, Ended, FlightFile, InFlightRecord, take_off, work_folder
+from allswell.runtime.attempt.record import AttemptRecorder, FlightFile, flight_of, take_off, work_folder
 from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.process import KEEPER, Ending, Handle, Result, WardenCommand, begin, working_in
 from allswell.runtime.receipts import StateDir
@@ -153,7 +151,7 @@ class AttemptRunner:
         self._on_evidence = on_evidence
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
-        name = f"{file_name(lease.task)}.{lease.attempt}"
+        name = self._name = f"{file_name(lease.task)}.{lease.attempt}"
         place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
         self._gathering = ProgressMonitor(order, place, self._clock, self._heard, tower or SharedSampler())
         spends = QuotaTracker(order.quota, self._clock)
@@ -189,7 +187,7 @@ class AttemptRunner:
         self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
         self._paying = CostReporter(lease, self._gathering.meter, lambda why: self.stop(why, End.COSTLY))
         self._gathering.on_cost = self._paying.hear
-        self._judge = LimitChecker(order.limits, lease, self._holder, self._gathering, self._clock)
+        self._judge = LimitChecker(order.limits, lease, seen, self._clock, lambda: self._holder.last_word)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -225,10 +223,6 @@ class AttemptRunner:
     def note(self, seen: Evidence) -> None:
         """Add evidence that the caller has gathered elsewhere."""
         self._gathering.note(seen)
-
-    def refused(self, refusal: ProviderRefusal) -> None:
-        """The caller has heard that the provider refuses, and that the agent's client tries again by itself."""
-        self._gathering.refused(refusal)
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
         """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
@@ -281,33 +275,23 @@ class AttemptRunner:
             await self._put_away(keeping)
 
     async def _prepare(self) -> AttemptRecorder:
-        order, lease = self.order, self.lease
-        name = f"{file_name(lease.task)}.{lease.attempt}"
-        heard = self._gathering
-        self._streams = Streams(
-            self._home.transcripts, name, order.echo, heard.said, self._room, heard.reported, heard.new_line
-        )
+        order, lease, heard = self.order, self.lease, self._gathering
+        self._streams = Streams(self._home.transcripts, self._name, order.echo, heard.reader, self._room)
         heard.streams = self._streams
         stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
         folder = work_folder(order.folder)
         top = None if folder is None else find_top(folder)
-        flight = InFlightRecord(
-            task=lease.task,
-            name=lease.name,
-            attempt=lease.attempt,
-            token=lease.token,
-            agent=lease.agent,
-            run=lease.run,
+        flight = flight_of(
+            lease,
+            self._clock.wall(),
             argv=order.argv,
             cwd=order.cwd,
             folder=None if folder is None else str(folder),
             head=None if top is None else head_of(top),
-            began_at=Millis(self._clock.wall()),
             grace=order.limits.grace,
             stdout=stdout,
             stderr=stderr,
             socket=str(self._desk.folder),
-            store=hide(lease.store),
             resume=order.resume,
         )
         keeping = self.keeping = AttemptRecorder(flight, self._home, order.snapshot, self._clock)
@@ -315,9 +299,9 @@ class AttemptRunner:
             keeping.warn("transcript", self._streams.warning)
         self._note(keeping)
         self._allow(keeping)
-        if (trouble := await _in_thread(self._told.write)) is not None:
+        if (trouble := await in_thread(self._told.write)) is not None:
             keeping.warn("handover", trouble)
-        await _in_thread(keeping.note_beginning)
+        await in_thread(keeping.note_beginning)
         try:
             await self._desk.open()
         except OSError as error:
@@ -341,7 +325,7 @@ class AttemptRunner:
         """Have the command started; that it runs is waited for by `_watch`, for a start can hang, too."""
         order, streams = self.order, self._streams
         flight = keeping.flight
-        await _in_thread(lambda: check_folder(self._home, flight.folder or flight.cwd))
+        await in_thread(lambda: check_folder(self._home, flight.folder or flight.cwd))
         assert streams is not None  # noqa: S101 - `_prepare` made them
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
@@ -415,20 +399,12 @@ class AttemptRunner:
             self._report.attach(keeping.flight, self._file)
 
     async def _not_started(self, keeping: AttemptRecorder, error: AllswellError) -> AttemptOutcome:
-        ended = self._judge.so(End.NOT_STARTED, str(error))
-        receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
-        return AttemptOutcome(
-            ended.end,
-            ended.reason,
-            receipt=receipt,
-            receipt_path=keeping.path,
-            error=error,
-            warnings=keeping.warnings,
-        )
+        ended = dataclasses.replace(self._judge.so(End.NOT_STARTED, str(error)), error=error)
+        return await in_thread(lambda: keeping.settled(ended))
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
-    async def _watch(self, handle: Handle, keeping: AttemptRecorder) -> Ended:
+    async def _watch(self, handle: Handle, keeping: AttemptRecorder) -> AttemptOutcome:
         streams = self._streams
         assert streams is not None  # noqa: S101 - `_prepare` made them
         ending = asyncio.ensure_future(self._result(handle, keeping))
@@ -454,8 +430,10 @@ class AttemptRunner:
                     verdict = self._judge.verdict()
                 if verdict is not None and self.stands and verdict.end in _LIMITS:
                     verdict = None
-                if verdict is not None and not await self._goes_on(verdict):
-                    return verdict if self._is_cut_off(verdict) else await as_the_store_has_it(self.lease, verdict)
+                if verdict is not None and not await self._judge.goes_on(verdict):
+                    return (
+                        verdict if self._judge.is_cut_off(verdict) else await as_the_store_has_it(self.lease, verdict)
+                    )
                 await either(news, self._judge.pause())
         finally:
             self._teller.end()
@@ -463,17 +441,6 @@ class AttemptRunner:
             for waiting in beside:
                 waiting.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-
-    async def _goes_on(self, verdict: Ended) -> bool:
-        """Whether the store says otherwise: its limit has moved, or its lease is renewed in the last moment."""
-        if verdict.end is End.TIMEOUT:
-            return await self.lease.confirm()
-        return self._is_cut_off(verdict) and await self.lease.renew_in_time()
-
-    def _is_cut_off(self, verdict: Ended) -> bool:
-        """Whether it is ended because the store does not answer, and not because the store has said so."""
-        lease, ordered = self.lease, self._judge.order is not None
-        return verdict.end is End.LEASE_LOST and not ordered and lease.lost is None and not lease.over
 
     def _denied(self) -> Denied:
         """The calls that its program has refused so far."""
@@ -485,12 +452,12 @@ class AttemptRunner:
         folder = work_folder(self.order.folder) or Path(self.order.cwd)
         return msgspec.structs.replace(denied, no_allow=why_not(self.order.argv), work=place_of(folder))
 
-    def _with_place(self, ended: Ended) -> Ended:
+    def _with_place(self, ended: AttemptOutcome) -> AttemptOutcome:
         failure = ended.failure
         if failure is None or failure.denied is None or failure.denied.work:
             return ended
         placed = msgspec.structs.replace(failure, denied=self._placed(failure.denied))
-        return msgspec.structs.replace(ended, failure=placed)
+        return dataclasses.replace(ended, failure=placed)
 
     def _heard(self, seen: Evidence) -> None:
         if self._on_evidence is not None:
@@ -502,24 +469,24 @@ class AttemptRunner:
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
-    async def _cut(self, handle: Handle, keeping: AttemptRecorder, ended: Ended) -> Ended:
+    async def _cut(self, handle: Handle, keeping: AttemptRecorder, ended: AttemptOutcome) -> AttemptOutcome:
         """End the tree for real; unless its last word was said, its work is kept first."""
         if ended.end is not End.DONE:
-            cut_off = self._is_cut_off(ended)
+            cut_off = self._judge.is_cut_off(ended)
             seconds = stop_margin(self.lease.length or 0) / 4_000 if cut_off else _STANDING_STILL
             handle.freeze()
             stands_still = await _within(seconds, handle.stood_still())
             if not stands_still:  # the reaper was stopped, or the machine hangs
-                await _in_thread(handle.hold_still)
+                await in_thread(handle.hold_still)
                 stands_still = await _within(seconds / 2, handle.stood_still())
             # A tree that moves on has no time for that where the store is about to give its work away: it is kept last.
             if handle.result is None and (stands_still or not cut_off):
-                await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
+                await in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
                 if ended.end is not End.IDLE:  # that was said after a last look already
                     await self._gathering.last_look()
-                    ended = msgspec.structs.replace(ended, standing=self.standing)
-                await _in_thread(lambda: keeping.keep_work(ended.reason))
-                await _in_thread(lambda: keeping.write(ended, partial=True))
+                    ended = dataclasses.replace(ended, standing=self.standing)
+                await in_thread(lambda: keeping.keep_work(ended.reason))
+                await in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
         grace = self._grace
         if ended.end is End.LEASE_LOST:  # at its end the work is given away: nothing of it may run then
@@ -529,47 +496,41 @@ class AttemptRunner:
             self._note(keeping, handle)
         return self._judge.by_last_word(overtaken(ended, result))
 
-    async def _settle(self, keeping: AttemptRecorder, ended: Ended) -> AttemptOutcome:
-        receipt, left = None, None
+    async def _settle(self, keeping: AttemptRecorder, ended: AttemptOutcome) -> AttemptOutcome:
+        left = None
         if ended.result is not None and ended.result.background:
             keeping.warn("background", background(ended.result, kept=self.order.keep_children))
         running = () if ended.result is None else ended.result.running
         if running:
-            left = await _in_thread(lambda: note_survivors(self._home, keeping.flight, running, self._clock))
+            left = await in_thread(lambda: note_survivors(self._home, keeping.flight, running, self._clock))
         elif ended.result is not None and not ended.result.proven:
-            await _in_thread(lambda: _remark(keeping))
-        await _in_thread(keeping.note_end)
+            await in_thread(lambda: _remark(keeping))
+        await in_thread(keeping.note_end)
         if ended.denied.count:
-            keeping.warn("denied", remark(ended.denied))
+            keeping.warn("denied", ended.warning)
         if ended.end is not End.DONE:
-            await _in_thread(lambda: keeping.keep_work(ended.reason))
+            await in_thread(lambda: keeping.keep_work(ended.reason))
         told = ended.denied.count > 0 or keeping.receipt is not None or ended.verification is not None
         if told or ended.end is not End.DONE:
-            receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
+            ended = await in_thread(lambda: keeping.settled(ended))
         await self._drain(ended)
         over = await self._paying.settle()
         kept = self.order.keep_transcript or ended.end is not End.DONE
-        return AttemptOutcome(
-            ended.end,
-            ended.reason,
-            ended.result,
-            receipt,
-            keeping.path,
-            None if self._holder.brought else self._holder.last_word,
-            verification=ended.verification,
-            denied=ended.denied,
+        streams = self._streams
+        return dataclasses.replace(
+            ended,
+            said=None if self._holder.brought else self._holder.last_word,
             brought=self._holder.brought,
-            failure=ended.failure,
             expense=self._gathering.meter.total,
             expense_told=self._paying.is_told,
             over_cost=over,
             survivors=left,
             warnings=keeping.warnings,
-            last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
-            transcript=self._streams.kept(ended.result) if self._streams is not None and kept else (None, None),
+            last_words="" if ended.receipt is None or streams is None else streams.last_words(),
+            transcript=streams.kept(ended.result) if streams is not None and kept else (None, None),
         )
 
-    async def _drain(self, ended: Ended) -> None:
+    async def _drain(self, ended: AttemptOutcome) -> None:
         """Let whoever watches take what is left: as long as that takes, unless somebody was told to stop."""
         loop = asyncio.get_running_loop()
         stopped = ended.result is not None and ended.result.ending is not Ending.EXITED
@@ -627,5 +588,6 @@ async def _within(seconds: float, waiting: Awaitable[None]) -> bool:
     return True
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do something that blocks in a thread of the loop's."""
     return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -14,10 +14,10 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from allswell.domain.agents.fleet import as_agent
 from allswell.domain.duration import show
@@ -28,9 +28,8 @@ from allswell.domain.task.model import OPEN, TaskRow
 from allswell.engine.lease import Held, Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
-from allswell.runtime.attempt.launch import LaunchSpec, about
+from allswell.runtime.attempt.launch import AttemptOutcome, LaunchSpec, about
 from allswell.runtime.attempt.limits import as_the_store_has_it
-from allswell.runtime.attempt.record import Ended
 
 if TYPE_CHECKING:
     from allswell.runtime.run_tool import ToolResult
@@ -104,14 +103,15 @@ class Verifying:
         self._lease = lease
         self._heard = heard
         self._stopped = asyncio.Event()
-        self._reason = ""
+        self._end = (End.INTERRUPTED, "")
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, end: End = End.INTERRUPTED) -> None:
         """End it, if it runs; nothing is begun any more."""
-        self._reason = self._reason or reason
-        self._stopped.set()
+        if not self._stopped.is_set():
+            self._end = (end, reason)
+            self._stopped.set()
 
-    async def verified(self, ended: Ended, remaining: int | None, *, said: bool) -> Ended:
+    async def verified(self, ended: AttemptOutcome, remaining: int | None, *, said: bool) -> AttemptOutcome:
         """How the attempt ended, once its work was verified; `remaining` is what it has left, in ms, or None.
 
         `said` is whether its agent has said itself that it is done: the store knows that then, and what it brought.
@@ -125,11 +125,12 @@ class Verifying:
         env = {**self._order.env, **about(lease, remaining, "", "")}
         came = await watch_over(lease, argv, folder=self._order.cwd, env=env, stop=self._stopped, said=said)
         if came is None:
-            return replace(ended, end=End.INTERRUPTED, reason=self._reason)
+            end, reason = self._end
+            return replace(ended, end=end, reason=reason)
         return await as_the_store_has_it(lease, judged(ended, came))
 
 
-def judged(ended: Ended, came: Verification | VerificationStopped) -> Ended:
+def judged(ended: AttemptOutcome, came: Verification | VerificationStopped) -> AttemptOutcome:
     """How an attempt ended that said it was done, once its work was verified, or was not."""
     if isinstance(came, VerificationStopped):
         return replace(ended, end=came.end, reason=came.reason, limit=came.limit)

@@ -17,11 +17,10 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.denied import remark
 from allswell.domain.agents.evidence import Sign
 from allswell.domain.agents.output import BEGINNINGS
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
@@ -29,27 +28,32 @@ from allswell.domain.agents.status import AgentSlot, AgentVerdict, AttemptFacts,
 from allswell.domain.agents.usage import Usage
 from allswell.domain.duration import show
 from allswell.domain.ids import Millis
-from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
+from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.question import Question, without_output
 from allswell.domain.receipts.receipt import End
+from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.rules.event import Event
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.model import OPEN, TaskRow, raised
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
-from allswell.runtime.agents import OutputListeners, Running, brief_for, make_run
+from allswell.runtime.agents import Running, make_run
 from allswell.runtime.agents.run import unstarted
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
+from allswell.runtime.attempt.launch import OutputListeners, brief_for
 from allswell.runtime.attempt.outcome import (
     OutcomeReport,
     finish,
+    offer,
     refused_receipt,
     report,
     tell_expense,
     was_taken_away,
 )
+from allswell.runtime.attempt.record import AttemptRecorder, flight_of
+from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, met_limit, too_late
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
 from allswell.runtime.supervisor.usage import Accounts
@@ -103,7 +107,6 @@ class Shared:
     accounts: Accounts
 
 
-T = TypeVar("T")
 _RECOVERING = 5_000
 """Milliseconds that a stalled agent has after SIGTERM: its task is taken back soon after in any case."""
 _RESTING = 30.0
@@ -190,7 +193,7 @@ class AttemptSupervisor:
         except (AllswellError, OSError) as error:
             spec, home, never, order = self.slot.spec, self._plan.home, error, self._stop
             stop = None if order is None else order[:2]
-            outcome = await _in_thread(lambda: unstarted(spec, lease, home, self._clock, never, stop))
+            outcome = await in_thread(lambda: unstarted(spec, lease, home, self._clock, never, stop))
         finally:
             self.gone.set()
             self._shared.gauged(self.slot.holder, None)
@@ -204,7 +207,7 @@ class AttemptSupervisor:
             pass  # its supervisor stops while the store is away: the report is left on disk
         finally:
             lease.over = True  # its agent is gone, so nobody renews it
-        told = remark(outcome.denied) if outcome.end is End.DONE else ""  # by the line about its end
+        told = outcome.warning if outcome.end is End.DONE else ""  # by the line about its end
         for warning in outcome.warnings:
             if warning not in (told, self._remark):
                 self._plan.tell(f"{lease.agent}: {warning}")
@@ -249,23 +252,23 @@ class AttemptSupervisor:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
-            self._tree = await _in_thread(lambda: tree_for(spec, lease, home))
+            self._tree = await in_thread(lambda: tree_for(spec, lease, home))
             await self._tree.check_out()
             folder = self._tree.folder
         if lease.attempt > 1:  # what the last one left is read from files
-            brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
+            brief = await in_thread(lambda: brief_for(spec, lease, home, folder))
         else:
             brief = brief_for(spec, lease, home, folder)
-        heard = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
+        if self._stop is not None:  # ordered while it was being prepared
+            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
+        listeners = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage)
         self._run = make_run(
-            *(spec, brief, lease, home, heard),
+            *(spec, brief, lease, home, listeners, started),
             tower=self._shared.tower,
             quota=self._plan.quota,
             clock=self._clock,
             report=self._report,
         )
-        if self._stop is not None:  # ordered while it was being prepared
-            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
         return self._run
 
     async def _bring_home(self, outcome: AttemptOutcome) -> AttemptOutcome:
@@ -285,10 +288,11 @@ class AttemptSupervisor:
         lease = self.lease
         followed: AfterCheck | None = None
         try:
-            outcome = await self._say_first(outcome)
+            await self._report.send_pending()  # what could not be told before: what its agent has said, what it cost
+            outcome = await tell_expense(lease, outcome)
             if outcome.said is None and not lease.over:
                 taken = was_taken_away(lease, outcome)
-                followed = await (self._offer(outcome) if taken else self._conclude(outcome))
+                followed = await (offer(lease, outcome) if taken else self._conclude(outcome))
             final = outcome.end in (End.FAILED, End.SIGNALLED) and await self._has_ended()
             told = ended(lease.agent, lease.name, outcome, followed, final=final)
             if self._met_limit and outcome.by_itself:
@@ -309,16 +313,16 @@ class AttemptSupervisor:
                     self._voice.asks(question, about=lease.task)
         return outcome
 
-    async def _say_first(self, outcome: AttemptOutcome) -> AttemptOutcome:
-        """What could not be told before: what the agent itself has said, and what it has cost."""
-        await self._report.send_pending()
-        return await tell_expense(self.lease, outcome)
-
     async def _came_too_late(self, outcome: AttemptOutcome, why: str) -> AttemptOutcome:
         """An attempt that was done, and whose task is another's by now: its receipt says so, too."""
-        home, receipt = self._plan.home, outcome.receipt
-        kept = None if receipt is None else await asyncio.to_thread(refused_receipt, home, receipt, why)
-        return replace(outcome, end=End.LEASE_LOST, reason=why, receipt=kept or receipt)
+        home, receipt, late = self._plan.home, outcome.receipt, replace(outcome, end=End.LEASE_LOST, reason=why)
+        if receipt is None:
+            spec, argv = self.slot.spec, self.slot.spec.command or (self.slot.spec.function,)
+            flight = flight_of(self.lease, self._began[0], argv=argv, cwd=spec.cwd)
+            recorder = AttemptRecorder(flight, home, SnapshotLimits(), self._clock)
+            return await in_thread(lambda: recorder.settled(late))
+        kept = await in_thread(lambda: refused_receipt(home, receipt, why))
+        return replace(late, receipt=kept or receipt)
 
     async def _has_ended(self) -> bool:
         """Whether the task is over, and not only this attempt at it, as far as the store can be asked."""
@@ -327,29 +331,14 @@ class AttemptSupervisor:
             return row is not None and row.task.state != OPEN
         return False
 
-    async def _offer(self, outcome: AttemptOutcome) -> AfterCheck | None:
-        """What an agent brought that ended by itself when its lease was lost; a task that is still ours goes back."""
-        run = self._run
-        if outcome.end is End.DONE or (outcome.by_itself and outcome.exit_code == 0 and outcome.failure is None):
-            try:
-                return await finish(self.lease, outcome, None if run is None else run.result)
-            except Refused as error:
-                if error.code != NEEDS_VERIFICATION:  # else the store has it, and asks a human when the lease lapses
-                    raise
-        elif run is not None and run.failure is not None:
-            await self.lease.fail(run.failure)
-        elif self.lease.lost is None:
-            await self.lease.release("supervisor_cut_off")
-        return None
-
     async def _conclude(self, outcome: AttemptOutcome) -> AfterCheck | None:
-        lease, run, limit = self.lease, self._run, self._limit
+        lease, limit = self.lease, self._limit
         limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
         account_refused = self._refused_account(outcome)
         if self._was_answered():
             self._shared.accounts.answered(self.slot.spec.limit_of())
         if outcome.end in (End.DONE, End.UNVERIFIED):
-            return await finish(lease, outcome, None if run is None else run.result)
+            return await finish(lease, outcome)
         if limited and limit is not None and self._plan.park_limits:
             await self._park(limit)
         elif account_refused is not None and self._plan.park_limits:
@@ -360,8 +349,8 @@ class AttemptSupervisor:
             await self._not_started(outcome)
         elif outcome.end is End.INTERRUPTED:
             await lease.release("supervisor_stopped")
-        elif run is not None and run.failure is not None and not outcome.over_cost:
-            await lease.fail(run.failure)
+        elif outcome.failure is not None and not outcome.over_cost:
+            await lease.fail(outcome.failure)
         else:
             await report(lease, outcome)
             self._filed = True
@@ -395,10 +384,12 @@ class AttemptSupervisor:
 
     def _refused_account(self, outcome: AttemptOutcome) -> tuple[ErrorClass, str] | None:
         """Why the provider refuses the whole account, if that is how it ended."""
-        refusal, failure = self._refusal, None if self._run is None else self._run.failure
+        refusal, failure = self._refusal, outcome.failure
         if self._given_up and refusal is not None:
             return refusal.error, refusal.message or refusal.words
-        return None if failure is None or not failure.account or not outcome.by_itself else _cause_of(failure)
+        if failure is not None and failure.account and outcome.by_itself:
+            return failure.error, failure.message
+        return None
 
     def _was_answered(self) -> bool:
         """Whether the provider has answered it: it has done more than to begin."""
@@ -579,11 +570,3 @@ class AttemptSupervisor:
         task = asyncio.ensure_future(said())
         self._told.add(task)
         task.add_done_callback(self._told.discard)
-
-
-def _cause_of(failure: Failure) -> tuple[ErrorClass, str]:
-    return failure.error, failure.message
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)

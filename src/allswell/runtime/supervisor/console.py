@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
-from allswell.domain.agents.denied import remark
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.duration import felt, show
 from allswell.domain.lease.audit import AfterAudit
@@ -75,7 +74,7 @@ def ended(
         case End.DONE:
             check = outcome.verification
             passed = "" if check is None else f"; `{shown(check.argv)}` passed"
-            refused = f"; {remark(outcome.denied)}" if outcome.denied.count else ""
+            refused = f"; {outcome.warning}" if outcome.denied.count else ""
             return f"{agent} has done “{name}”{passed}{refused}{_brought_home(receipt)}"
         case End.UNVERIFIED:
             check = outcome.verification
