@@ -22,11 +22,6 @@ _NAMED = 200
 """Tasks that are looked up for their names."""
 
 
-def stands(row: TaskRow) -> str:
-    """Where a task stands."""
-    return row.state
-
-
 class WaitShape(Struct, frozen=True, gc=False):
     """One thing that a task waits for: another task, the answer to a question, or that of another agent."""
 

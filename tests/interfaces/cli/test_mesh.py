@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from allswell.interfaces.cli.commands.requests import RequestArguments, RequestResult, _tell
+from allswell.interfaces.cli.commands.requests import _tell
 from allswell.interfaces.cli.context import CliContext
+from allswell.views.message import RequestedShape
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.upkeep import run
 
@@ -215,9 +216,8 @@ def test_a_supervised_agent_whose_request_nobody_answers_is_ended_and_its_slot_t
 def test_an_answer_does_nothing_to_a_terminal_and_reaches_a_pipe_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
-    asked = RequestArguments("oracle", "handoff", "x", None, None, None, None, "", None, wait=True)
     answer = "first\n\x1b]0;evil\x07second"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    _tell(CliContext(None, json=False), asked, RequestResult("req_1", "done", answer, "handoff"))
+    _tell(CliContext(None, json=False), RequestedShape.of("req_1", "done", answer, kind="handoff"))
     said = capsys.readouterr().out
     assert said == ("first\n\\x1b]0;evil\\x07second\n" if terminal else f"{answer}\n")

@@ -7,8 +7,8 @@ import pytest
 
 from allswell import make_watch
 from allswell.domain.mesh.request import Escalation, MeshFigures
-from allswell.domain.notify.alert import TYPES
 from allswell.domain.notify.delivery import DeliveryFilter
+from allswell.domain.notify.notion import TYPES
 from allswell.domain.notify.spec import SinkSpec
 from allswell.engine.timings import Timings
 from allswell.interfaces.notifications import notion as notion_sink

@@ -9,8 +9,8 @@ import pytest
 
 from allswell.domain.ids import AgentId, Millis, TaskId
 from allswell.domain.mesh.comms import Comm, RequestText, comm_for
-from allswell.domain.notify.alert import TYPES, cut_utf16, page_of, schema, wrong_with_schema
 from allswell.domain.notify.delivery import Delivery, DeliveryRetries
+from allswell.domain.notify.notion import TYPES, cut_utf16, page_of, schema, wrong_with_schema
 from allswell.domain.notify.spec import SinkSpec
 from allswell.domain.rules.event import Event
 from allswell.errors import Refused

@@ -103,6 +103,13 @@ def check_kind(kind: str) -> None:
         raise Refused("unknown_kind", f"there is no kind of request {kind!r}; {hint}", where="kind")
 
 
+def check_delegation(role: str, retries: int | None, again: int | None, also: str) -> None:
+    """Refuse what a delegation does not have: it is tried once, by an expert of its role."""
+    if retries is not None or again is not None or also:
+        text = f"{role} is a role, and a delegation to it is tried once: no retries and no other role; or name a kind"
+        raise Refused("usage", text, where="kind")
+
+
 # --- requests of the mesh ---------------------------------------------------------------------------------------------
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -17,11 +17,13 @@ from allswell.errors import Refused
 from allswell.interfaces.cli.rendering import block, plain, short
 
 if TYPE_CHECKING:
+    from allswell.actions.holder import AgentInbox, Holder
     from allswell.engine.lease import Held
     from allswell.engine.watch import Watch
     from allswell.interfaces.cli.context import CliContext
-    from allswell.runtime.agent_socket import AnyWord, SocketReply
-    from allswell.views.lease import OrdersShape, RequestAnswerShape
+    from allswell.views.lease import LastWordShape, OrdersShape, RequestAnswerShape
+
+T = TypeVar("T")
 
 
 def text_of(given: str, where: str) -> str:
@@ -118,9 +120,6 @@ def moment(given: str, now: int, where: str, *, past: bool = False) -> int:
 
 
 # What a holder says: about which lease, and through the socket of its attempt where it is supervised.
-#
-# It needs nothing but `ALLSWELL_SOCKET`: neither the store nor its address. Whoever names a store speaks to that
-# instead.
 
 
 def socket_of(store: str | None) -> str | None:
@@ -128,26 +127,56 @@ def socket_of(store: str | None) -> str | None:
     return os.environ.get("ALLSWELL_SOCKET") or None if store is None else None
 
 
-def tell(path: str, word: AnyWord) -> SocketReply:
-    """Say a word and hear the answer; raises what is refused."""
-    from allswell.runtime.agent_socket import say
+def spoken(
+    context: CliContext,
+    store: str | None,
+    lease: tuple[str | None, int | None, str | None],
+    verb: Callable[[Holder], Coroutine[Any, Any, T]],
+) -> T:
+    """What a holder's verb answers: through the socket of its attempt, or about the lease (task, token, agent)."""
+    task, token, agent = lease
+    path = socket_of(store)
+    if path is not None:
+        from allswell.actions.socket_holder import at_once, blocking
 
-    return say(path, word)
+        return at_once(verb(blocking(path, task, token)))
+
+    async def work(watch: Watch) -> T:
+        from allswell.actions.store_holder import StoreHolder
+
+        return await verb(StoreHolder(watch, await hold_of(context, watch, task, token, agent)))
+
+    return context.run(work)
 
 
-def orders_of(reply: SocketReply) -> OrdersShape | None:
-    """The orders for programs; the names are those that an agent without a supervisor is told, too."""
-    from allswell.views.lease import OrdersShape
+def inbox_work(
+    context: CliContext,
+    store: str | None,
+    who: tuple[str | None, list[str] | None],
+    asks: str,
+    verb: Callable[[AgentInbox], Coroutine[Any, Any, T]],
+) -> T:
+    """What an agent (its name and roles) has from its inbox; `asks` is the question where nobody is named."""
+    agent, roles = who
+    path = socket_of(store)
+    if path is not None:
+        from allswell.actions.socket_holder import at_once, blocking
 
-    return None if reply.orders is None else OrdersShape.told_by(reply.orders)
+        return at_once(verb(blocking(path)))
+    if not agent:
+        raise Refused("no_agent", f"{asks}? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
+    context.for_its_agent(agent)
+
+    async def work(watch: Watch) -> T:
+        from allswell.actions.store_holder import StoreInbox
+
+        return await verb(StoreInbox(watch, agent, roles or []))
+
+    return context.run(work)
 
 
-def in_words(told: OrdersShape | None) -> str:
+def in_words(told: OrdersShape) -> str:
     """The orders for people and models: one thing on a line."""
-    from allswell.views.fields import millis
-
-    if told is None:
-        return ""
     left = "No limit." if told.remaining_ms is None else f"{short(told.remaining_ms)} left."
     lines = [f"Check-in recorded. {left}"]
     if told.stop is not None:
@@ -156,13 +185,20 @@ def in_words(told: OrdersShape | None) -> str:
         lines.append(f"{one.question_id} was answered: {plain(one.choice)}")
         lines += [block(one.answer, "  ")] if one.answer else []
     for came in told.requests:
-        after = short(millis(came.answered_at) - millis(came.asked_at))
-        did = "has declined" if came.declined else "has answered"
-        lines.append(f"{plain(came.agent_id)} {did} {came.request_id} ({plain(came.summary)}) after {after}:")
-        lines.append(block(_text(came), "  "))
+        lines += answer_lines(came)
     lines += [f"{plain(request)} waits for your answer: `allswell inbox`" for request in told.inbox]
     lines += [] if told.order is None else [plain(told.order)]
     return "\n".join(lines)
+
+
+def answer_lines(came: RequestAnswerShape) -> list[str]:
+    """What another agent has answered, and when."""
+    from allswell.views.fields import millis
+
+    after = short(millis(came.answered_at) - millis(came.asked_at))
+    did = "has declined" if came.declined else "has answered"
+    about = f"{plain(came.agent_id)} {did} {came.request_id} ({plain(came.summary)}) after {after}:"
+    return [about, block(_text(came), "  ")]
 
 
 def _text(answer: RequestAnswerShape) -> str:
@@ -174,19 +210,15 @@ def _text(answer: RequestAnswerShape) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def end(context: CliContext, path: str, word: AnyWord) -> None:
-    """Say a last word, and tell where the task stands then."""
+def told_supervised(ended: LastWordShape) -> str:
+    """What a supervisor makes of a last word."""
     from allswell.runtime.agent_socket import KEPT
-    from allswell.views.lease import LastWordShape
 
-    reply = tell(path, word)
-    said = reply.state or "done"
-    states = {"done": "done", "fail": "failed, or tried again later", "release": "back in the pool"}
+    if ended.said == KEPT:
+        return "Recorded. The store does not answer; your answer is kept, and sent when it is back. End now."
+    states = {"fail": "failed, or tried again later", "release": "given back"}
     states["verifying"] = "verified once you have ended"
-    text = f"noted: the task is {states.get(said, said)}; end now"
-    if said == KEPT:
-        text = "noted: the store does not answer; what you said is kept, and told when it is back; end now"
-    context.say(LastWordShape(os.environ.get("ALLSWELL_TASK", ""), said, None, orders_of(reply)), text)
+    return f"Recorded. The task is {states.get(ended.said, ended.said)}. End now."
 
 
 # Which lease a holder speaks about: named by options, or by the environment it was started in.

@@ -8,18 +8,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from allswell.actions.holder import RequestDraft, wait_for_answers
+from allswell.actions.store_holder import StoreAnswers, StoreHolder, StoreInbox, find_held
 from allswell.domain.access.rights import check_inbox
-from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, TaskId
+from allswell.domain.duration import parse
+from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis, TaskId
+from allswell.domain.mesh.request import DELEGATION
 from allswell.domain.question import AnswerAction, Option
 from allswell.domain.rules.command import Claim
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.model import OPEN, State
-from allswell.engine import lease
 from allswell.engine.backend import Claimed
 from allswell.engine.lease import Held
-from allswell.engine.lookup import find_holder
-from allswell.engine.mesh import COMES_WITHIN
-from allswell.engine.wakeup import either
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Route
@@ -28,7 +27,6 @@ from allswell.remote.wire import WAIT_MOST
 from allswell.views.lease import ClaimShape, ClaimsShape, LastWordShape, OrdersShape
 from allswell.views.message import DeclinedShape, InboxShape, RequestedShape, RespondedShape
 from allswell.views.question import QuestionShape
-from allswell.views.task import stands
 
 # A claim that waits for its caller, and no longer.
 #
@@ -95,22 +93,16 @@ async def claim_tasks(call: RequestContext, given: ClaimParams) -> ClaimsShape:
 
 
 async def held_by(call: RequestContext, agent: str | None) -> Held:
-    """The lease that a path names; an agent that is not named is who has, or had, that token."""
+    """The lease that a path names; without `agent`, in the name of the agent that has, or had, that token."""
     task, token = call.named("task"), call.named("token")
     if not token.isascii() or not token.isdigit() or len(token) > 18:
         raise Refused("no_token", f"{token!r} is no token: a claim answers with a number", where="token")
-    number = int(token)
-    if agent is None:
-        row = await call.watch.task(task)
-        if row is None:
-            raise Refused("unknown_task", f"there is no task {task!r}", where="task")
-        agent = await find_holder(call.views, row.task.id, number) or next(iter(call.key.agents), "unknown")
-    return call.watch.held(task, number, agent)
+    return await find_held(call.watch, task, int(token), agent, next(iter(call.key.agents), "unknown"))
 
 
-async def _last_word(call: RequestContext, held: Held, said: str) -> LastWordShape:
-    row = await call.watch.task(held.task)
-    return LastWordShape(held.task, said, None if row is None else stands(row), None)
+async def holder_of(call: RequestContext, agent: str | None) -> StoreHolder:
+    """The holder that a path names; what it says under an Idempotency-Key counts once."""
+    return StoreHolder(call.watch, await held_by(call, agent), call.command)
 
 
 class CheckInParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,10 +116,8 @@ class CheckInParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def check_in(call: RequestContext, given: CheckInParams) -> OrdersShape:
     """Prove progress; the answer says how much time is left, whether a check-in is owed, and what came meanwhile."""
-    held = await held_by(call, given.agent_id)
-    return OrdersShape.of(
-        await lease.check_in(call.watch, held, given.note, progress=given.progress, proof=given.proof)
-    )
+    holder = await holder_of(call, given.agent_id)
+    return await holder.check_in(given.note, given.progress, proof=given.proof)
 
 
 class DoneParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,9 +129,7 @@ class DoneParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def finish(call: RequestContext, given: DoneParams) -> LastWordShape:
     """The task is done."""
-    held = await held_by(call, given.agent_id)
-    await held.complete(given.result, command=call.command)
-    return LastWordShape(held.task, "done", State.DONE, None)  # it is; what else is true of it is not asked for
+    return await (await holder_of(call, given.agent_id)).done(given.result)
 
 
 class FailParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,10 +144,8 @@ class FailParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def fail(call: RequestContext, given: FailParams) -> LastWordShape:
     """This attempt failed; the error's class decides whether it is tried again."""
-    held = await held_by(call, given.agent_id)
     failure = Failure(given.error_class, given.message, given.retry_after_ms, given.services)
-    await held.fail(failure, command=call.command)
-    return await _last_word(call, held, "fail")
+    return await (await holder_of(call, given.agent_id)).fail(failure)
 
 
 class ReleaseParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,9 +158,7 @@ class ReleaseParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def release(call: RequestContext, given: ReleaseParams) -> LastWordShape:
     """Give the task back: neither a failure nor a timeout."""
-    held = await held_by(call, given.agent_id)
-    await held.release(given.reason, delay=given.delay, command=call.command)
-    return await _last_word(call, held, "release")
+    return await (await holder_of(call, given.agent_id)).release(given.reason, parse(given.delay, where="delay"))
 
 
 class OptionParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -196,10 +180,8 @@ class AskParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def ask(call: RequestContext, given: AskParams) -> QuestionShape:
     """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
-    held = await held_by(call, given.agent_id)
     options = [Option(one.key, one.label, one.act) for one in given.options]
-    id_ = await held.ask(given.text, options, hold=given.hold, command=call.command)
-    return await _question(call, id_)
+    return await (await holder_of(call, given.agent_id)).ask(given.text, options, hold=given.hold)
 
 
 class RequestParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,26 +208,20 @@ async def request(call: RequestContext, given: RequestParams) -> RequestedShape:
 
     With an Idempotency-Key it is asked once, however often it is sent.
     """
-    held = await held_by(call, given.agent_id)
-    if given.kind == "delegation":
-        id_ = await held.delegate(
-            given.role, given.name, payload=given.payload, timeout=given.timeout, key=call.command
-        )
-    else:
-        id_ = await held.send_request(
-            given.to,
-            given.kind,
-            given.name,
-            payload=given.payload,
-            timeout=given.timeout,
-            retries=given.retries,
-            again=given.again,
-            role=given.role,
-            key=call.command,
-            waits=COMES_WITHIN,
-            blocks=given.blocks,
-        )
-    return RequestedShape.of(id_, OPEN, kind=given.kind)
+    delegation = given.kind == DELEGATION
+    draft = RequestDraft(
+        to=given.role if delegation else given.to,
+        text=given.name,
+        kind=given.kind,
+        payload=given.payload,
+        timeout=None if given.timeout is None else parse(given.timeout, where="timeout"),
+        retries=given.retries,
+        again=None if given.again is None else parse(given.again, where="again"),
+        role="" if delegation else given.role,
+        blocks=given.blocks,
+        key=call.command,
+    )
+    return await (await holder_of(call, given.agent_id)).request(draft)
 
 
 class WaitLimit(Struct, frozen=True, forbid_unknown_fields=True):
@@ -256,29 +232,29 @@ class WaitLimit(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def show_question(call: RequestContext, asked: WaitLimit) -> QuestionShape:
     """Show a question; with `wait_ms`, once it is answered, or as it is when the time is up."""
-    until = asyncio.get_running_loop().time() + call.patience(asked.wait_ms)
-    id_ = QuestionId(call.named("question"))
-    return await call.unless_gone(_answered(call, id_, until))
+    looking = wait_for_answers(RouteAnswers(call), [call.named("question")], call.patience(asked.wait_ms))
+    return (await call.unless_gone(looking)).questions[0]
 
 
-async def _answered(call: RequestContext, id_: QuestionId, until: float) -> QuestionShape:
-    from allswell.engine.wakeup import either
+class RouteAnswers(StoreAnswers):
+    """Questions and requests for one call, which is let go when the server stops."""
 
-    loop = asyncio.get_running_loop()
-    while True:
-        news = call.watch.on_event()
-        shown = await _question(call, id_)
-        left = until - loop.time()
-        if shown.closed_at is not None or left <= 0 or call.house.closing.is_set():
-            return shown
-        await either(news, min(left, 1.0))
+    def __init__(self, call: RequestContext, held: Held | None = None) -> None:
+        super().__init__(call.watch, lambda _: False, None)
+        self._call = call
+        self._held = held
 
+    async def requested(self, id_: str) -> RequestedShape:
+        """A request of the lease that the path names; looking at it changes nothing."""
+        if self._held is None:
+            return await super().requested(id_)
+        self.listen()
+        state, result = await self._held.requested(TaskId(id_))
+        return RequestedShape.of(id_, state, None if result is None else msgspec.json.decode(result))
 
-async def _question(call: RequestContext, id_: QuestionId) -> QuestionShape:
-    question = await call.watch.question(id_)
-    if question is None:
-        raise Refused("unknown_question", f"there is no question {id_!r}", where="question")
-    return QuestionShape.of(question)
+    def is_over(self) -> bool:
+        """Whether the server stops."""
+        return self._call.house.closing.is_set()
 
 
 _LEASE = "/tasks/{task}/leases/{token}"
@@ -310,8 +286,7 @@ async def list_inbox(call: RequestContext, asked: InboxParams) -> InboxShape:
     """List what other agents ask of one, the oldest first; with `mesh`, what they ask of others."""
     agent = _agent(call, asked.agent_id)
     check_inbox(call.key, agent)
-    wait = int(call.patience(asked.wait_ms) * 1_000)
-    looking = call.watch.inbox(agent, roles=asked.role, wait=wait, mesh=asked.mesh)
+    looking = StoreInbox(call.watch, agent, asked.role).inbox(call.patience(asked.wait_ms), mesh=asked.mesh)
     return InboxShape.of(await call.unless_gone(looking))
 
 
@@ -326,8 +301,8 @@ class RespondParams(Struct, frozen=True, forbid_unknown_fields=True):
 async def respond(call: RequestContext, given: RespondParams) -> RespondedShape:
     """Answer a request; the first answer counts, and a late one too."""
     request = call.named("request")
-    agent = _agent(call, given.agent_id)
-    await call.watch.respond(request, given.answer, agent=agent, roles=given.roles, command=call.command)
+    inbox = StoreInbox(call.watch, _agent(call, given.agent_id), given.roles, call.command)
+    await inbox.respond(request, given.answer)
     return RespondedShape(request)
 
 
@@ -342,8 +317,8 @@ class DeclineParams(Struct, frozen=True, forbid_unknown_fields=True):
 async def decline(call: RequestContext, given: DeclineParams) -> DeclinedShape:
     """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
     request = call.named("request")
-    agent = _agent(call, given.agent_id)
-    await call.watch.decline(request, given.reason, agent=agent, roles=given.roles, command=call.command)
+    inbox = StoreInbox(call.watch, _agent(call, given.agent_id), given.roles, call.command)
+    await inbox.decline(request, given.reason)
     return DeclinedShape(request)
 
 
@@ -352,21 +327,9 @@ async def show_request(call: RequestContext, asked: WaitLimit) -> RequestedShape
 
     It changes nothing: where the request has blocked its task, the next one is claimed by waiting for it.
     """
-    held = await held_by(call, None)
-    until = asyncio.get_running_loop().time() + call.patience(asked.wait_ms)
-    return await call.unless_gone(_come(call, held, TaskId(call.named("request")), until))
-
-
-async def _come(call: RequestContext, held: Held, request: TaskId, until: float) -> RequestedShape:
-    loop = asyncio.get_running_loop()
-    while True:
-        news = call.watch.on_event()
-        state, result = await held.requested(request)
-        left = until - loop.time()
-        if state != OPEN or left <= 0 or call.house.closing.is_set():
-            came = None if result is None else msgspec.json.decode(result)
-            return RequestedShape.of(request, state, came)
-        await either(news, min(left, 1.0))
+    source = RouteAnswers(call, await held_by(call, None))
+    looking = wait_for_answers(source, [call.named("request")], call.patience(asked.wait_ms))
+    return (await call.unless_gone(looking)).requests[0]
 
 
 class WaitParams(Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,30 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from allswell.actions.holder import AgentInbox, AnswerSource, Holder, RequestDraft, wait_for_answers
+from allswell.actions.socket_holder import SocketHolder
+from allswell.actions.store_holder import StoreAnswers, StoreHolder, StoreInbox, find_held
 from allswell.domain.access.key import Key
 from allswell.domain.access.rights import check_agent, is_its_agent
-from allswell.domain.ids import Millis, QuestionId, TaskId
-from allswell.domain.mesh.request import DELEGATION
-from allswell.domain.question import Question, option_of
+from allswell.domain.ids import Millis, TaskId
+from allswell.domain.question import option_of
 from allswell.domain.service.retry import Failure
-from allswell.domain.task.model import OPEN, State
 from allswell.domain.values import hide
 from allswell.engine.access.gate import Gate
-from allswell.engine.ids import command_of
-from allswell.engine.lease import Held, check_in
-from allswell.engine.lookup import find, find_holder, find_task
-from allswell.engine.mesh import COMES_WITHIN
+from allswell.engine.lookup import find, find_task
 from allswell.engine.status.verdict import ANYWHERE, Viewpoint
-from allswell.engine.wakeup import either
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
 from allswell.interfaces.mcp import arguments as given
+from allswell.runtime.agent_socket import AnyWord, SocketReply, say
 from allswell.timing.scopes import remaining_ms
 from allswell.views.artifacts import Artifacts
 from allswell.views.explanation import ExplanationShape, load_explanation
@@ -42,15 +40,29 @@ from allswell.views.lease import ClaimShape, ClaimsShape, LastWordShape, OrdersS
 from allswell.views.message import AnswersShape, DeclinedShape, InboxShape, RequestedShape, RespondedShape
 from allswell.views.question import QuestionShape
 from allswell.views.status import StatusShape, load_status
-from allswell.views.task import JoinedRunShape, SubmittedShape, stands
+from allswell.views.task import JoinedRunShape, SubmittedShape
 
 T = TypeVar("T")
-_POLL = 1.0
-"""Seconds after which somebody who waits looks by itself."""
 
 
 class ToolDesk:
-    """What tools call; a desk has those of them that its table of tools lists."""
+    """What tools call: a holder's verbs, over a watch or through its attempt's socket; others need a watch."""
+
+    async def holder(self, said: given.LeaseToolParams) -> Holder:
+        """The holder that a call speaks for."""
+        raise NotImplementedError
+
+    def source(self) -> AnswerSource:
+        """Where questions and requests of the caller are looked up."""
+        raise NotImplementedError
+
+    def inbox_of(self, agent: str, roles: Sequence[str], /) -> AgentInbox:
+        """What other agents ask of this one."""
+        raise NotImplementedError
+
+    async def unless_closing(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something, no longer than whatever the caller speaks to lives."""
+        return await work
 
     async def claim(self, said: given.ClaimToolParams) -> ClaimsShape:
         """Take a task."""
@@ -69,44 +81,65 @@ class ToolDesk:
         _not_here(None)
 
     async def checkin(self, said: given.CheckInToolParams) -> OrdersShape:
-        """Prove progress."""
-        _not_here(said)
+        """Prove progress; the answer tells what concerns the holder."""
+        return await (await self.holder(said)).check_in(said.note, _set(said.progress))
 
     async def done(self, said: given.DoneToolParams) -> LastWordShape:
-        """The task is done."""
-        _not_here(said)
+        """The task is done; said again, it counts once."""
+        return await (await self.holder(said)).done(said.result)
 
     async def fail(self, said: given.FailToolParams) -> LastWordShape:
-        """The attempt failed."""
-        _not_here(said)
+        """This attempt failed; the error's class decides what follows."""
+        after = None if said.retry_after_s is UNSET else Millis(said.retry_after_s * 1_000)
+        failure = Failure(said.error_class, said.message, after, tuple(said.services))
+        return await (await self.holder(said)).fail(failure)
 
     async def release(self, said: given.ReleaseToolParams) -> LastWordShape:
-        """The task is given back."""
-        _not_here(said)
+        """Give the task back."""
+        return await (await self.holder(said)).release(said.reason, said.delay_s * 1_000)
 
     async def ask(self, said: given.AskToolParams) -> QuestionShape:
-        """A question to a human."""
-        _not_here(said)
+        """Ask a human. One that ends the attempt counts once, however often it is said."""
+        options = [option_of(one.key, one.label) for one in said.options]
+        return await (await self.holder(said)).ask(said.text, options, hold=said.hold)
 
     async def answers(self, said: given.AnswersToolParams) -> AnswersShape:
-        """What came of questions and requests."""
-        _not_here(said)
+        """How questions and requests stand; with patience, once something has come of one of them."""
+        return await self.unless_closing(wait_for_answers(self.source(), said.ids, patience(said.wait_s)))
 
     async def request(self, said: given.RequestToolParams) -> RequestedShape:
-        """A request to another agent."""
-        _not_here(said)
+        """Ask another agent, and go on."""
+        draft = RequestDraft(
+            to=said.to,
+            text=said.text,
+            kind=said.kind,
+            payload=said.payload,
+            timeout=None if said.timeout_s is UNSET else said.timeout_s * 1_000,
+            retries=_set(said.retries),
+            blocks=said.blocks,
+        )
+        made = await (await self.holder(said)).request(draft)
+        came = await self.answers(given.AnswersToolParams(ids=[made.request_id], wait_s=said.wait_s))
+        return came.requests[0]
 
     async def inbox(self, said: given.InboxToolParams) -> InboxShape:
-        """What other agents ask."""
-        _not_here(said)
+        """What other agents ask, waiting for the first if there is nothing."""
+        looking = self.inbox_of(said.agent, said.roles).inbox(patience(said.wait_s), mesh=said.mesh)
+        return InboxShape.of(await self.unless_closing(looking))
 
     async def respond(self, said: given.RespondToolParams) -> RespondedShape:
-        """An answer to another agent."""
-        _not_here(said)
+        """Answer another agent; said again, it counts once."""
+        await self.inbox_of(said.agent, said.roles).respond(said.request, said.answer)
+        return RespondedShape(said.request)
 
     async def decline(self, said: given.DeclineToolParams) -> DeclinedShape:
-        """A refusal of what another agent asks."""
-        _not_here(said)
+        """Decline what another agent asks; said again, it counts once."""
+        await self.inbox_of(said.agent, said.roles).decline(said.request, said.reason)
+        return DeclinedShape(said.request)
+
+
+def _set(value: T | UnsetType) -> T | None:
+    return None if value is UNSET else value
 
 
 def _not_here(said: object) -> NoReturn:
@@ -153,7 +186,7 @@ class WatchDesk(ToolDesk):
 
     async def claim(self, said: given.ClaimToolParams) -> ClaimsShape:
         """Take a task, waiting for one if there is none."""
-        leases = await self._unless_closing(
+        leases = await self.unless_closing(
             self.watch.claim_many(
                 1,
                 agent=self._agent(said.agent),
@@ -184,141 +217,26 @@ class WatchDesk(ToolDesk):
 
     # --- holding ------------------------------------------------------------------------------------------------------
 
-    async def _held(self, said: given.LeaseToolParams) -> Held:
-        """The lease that a call names; who speaks is who has, or had, that token."""
-        task = TaskId(said.task)
-        holder = await find_holder(self.watch.views, task, said.token)
-        if holder is None and await self.watch.task(task) is None:
-            text = f"there is no task {said.task!r}, or it is none of yours"
-            raise Refused("unknown_task", text, where="task", hint="give the task_id and the token of your claim")
-        return self.watch.held(task, said.token, holder or next(iter(self.key.agents), "unknown"))
+    async def holder(self, said: given.LeaseToolParams) -> Holder:
+        """The holder of the lease that a call names: the agent that has, or had, that token."""
+        otherwise = next(iter(self.key.agents), "unknown")
+        held = await find_held(self.watch, said.task, said.token, None, otherwise)
+        return StoreHolder(self.watch, held, lease=given.LEASE * 1_000)
 
-    async def checkin(self, said: given.CheckInToolParams) -> OrdersShape:
-        """Prove progress; the answer tells what the store knows that concerns the holder."""
-        held = await self._held(said)
-        progress = None if said.progress is UNSET else said.progress
-        return OrdersShape.of(await check_in(self.watch, held, said.note, progress=progress))
+    def source(self) -> AnswerSource:
+        """What the key shows; where a request has blocked its task, its agents get the next one."""
+        return StoreAnswers(self.watch, lambda agent: is_its_agent(self.key, agent), given.LEASE * 1_000)
 
-    async def done(self, said: given.DoneToolParams) -> LastWordShape:
-        """The task is done; said again, it counts once."""
-        held = await self._held(said)
-        await held.complete(said.result, command=_command("done", held, msgspec.json.encode(said.result)))
-        return await self._last_word(held, "done")
-
-    async def fail(self, said: given.FailToolParams) -> LastWordShape:
-        """This attempt failed; the error's class decides what follows."""
-        held = await self._held(said)
-        after = None if said.retry_after_s is UNSET else Millis(said.retry_after_s * 1_000)
-        failure = Failure(said.error_class, said.message, after, tuple(said.services))
-        await held.fail(failure, command=_command("fail", held, failure))
-        return await self._last_word(held, "fail")
-
-    async def release(self, said: given.ReleaseToolParams) -> LastWordShape:
-        """Give the task back."""
-        held = await self._held(said)
-        command = _command("release", held, said.reason, said.delay_s)
-        await held.release(said.reason, delay=said.delay_s * 1_000, command=command)
-        return await self._last_word(held, "release")
-
-    async def _last_word(self, held: Held, verb: str) -> LastWordShape:
-        row = await self.watch.task(held.task)
-        return LastWordShape(held.task, verb, None if row is None else stands(row), None)
-
-    # --- asking -------------------------------------------------------------------------------------------------------
-
-    async def ask(self, said: given.AskToolParams) -> QuestionShape:
-        """Ask a human. One that ends the attempt counts once, however often it is said."""
-        held = await self._held(said)
-        options = [option_of(one.key, one.label) for one in said.options]
-        command = None if said.hold else _command("ask", held, said.text, options)
-        id_ = await held.ask(said.text, options, hold=said.hold, command=command)
-        return QuestionShape.of(await self._question(id_))
-
-    async def answers(self, said: given.AnswersToolParams) -> AnswersShape:
-        """How questions and requests stand; with patience, once something has come of one of them."""
-        return await self._unless_closing(self._answers(said.ids, patience(said.wait_s)))
-
-    async def _answers(self, ids: Sequence[str], wait: float) -> AnswersShape:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait
-        while True:
-            news = self.watch.on_event()
-            questions = [await self._question(id_) for id_ in ids if id_.startswith("q_")]
-            requests = [await self._requested(id_) for id_ in ids if not id_.startswith("q_")]
-            came = any(one.closed_at is not None for one in questions) or any(one.state != OPEN for one in requests)
-            left = until - loop.time()
-            if came or left <= 0:
-                return AnswersShape([QuestionShape.of(one) for one in questions], requests)
-            await either(news, min(left, _POLL))
-
-    async def _question(self, id_: str) -> Question:
-        found = await self.watch.question(QuestionId(id_))
-        if found is None:
-            text = f"there is no question {id_!r}, or it is none of yours"
-            raise Refused("unknown_question", text, where="ids", hint="give the question_id that ask answered")
-        return found
-
-    async def request(self, said: given.RequestToolParams) -> RequestedShape:
-        """Ask another agent, and go on."""
-        held = await self._held(said)
-        timeout = None if said.timeout_s is UNSET else said.timeout_s * 1_000
-        if said.kind == "delegation":
-            if said.retries is not UNSET:
-                raise Refused("bad_request", "a delegation is tried once: leave retries out", where="retries")
-            id_ = await held.delegate(said.to, said.text, payload=said.payload, timeout=timeout)
-        else:
-            id_ = await held.send_request(
-                said.to,
-                said.kind,
-                said.text,
-                payload=said.payload,
-                timeout=timeout,
-                retries=None if said.retries is UNSET else said.retries,
-                waits=COMES_WITHIN,
-                blocks=said.blocks,
-            )
-        came = await self._unless_closing(self._answers([id_], patience(said.wait_s)))
-        return came.requests[0]
-
-    async def _requested(self, id_: str) -> RequestedShape:
-        row = await self.watch.task(id_)
-        if row is None or row.task.spec.origin is None:
-            text = f"there is no request {id_!r}, or it is none of yours"
-            raise Refused("unknown_request", text, where="ids", hint="give the request_id that request answered")
-        task, origin = row.task, row.task.spec.origin
-        kind = DELEGATION if task.spec.request is None else task.spec.request.kind
-        if task.state == State.DONE:
-            return RequestedShape.of(task.id, task.state, await self.watch.result(task.id), kind=kind)
-        if task.state != OPEN:
-            return RequestedShape.of(task.id, task.state, task.record.reason, kind=kind)
-        if task.spec.request is None or not is_its_agent(self.key, origin.agent):
-            return RequestedShape.of(task.id, OPEN, kind=kind)
-        held = self.watch.held(origin.task, origin.token, origin.agent)
-        return RequestedShape.waited_for(await held.wait_for(id_, lease=given.LEASE * 1_000, wait=0))
+    def inbox_of(self, agent: str, roles: Sequence[str], /) -> AgentInbox:
+        """What other agents ask of one of the key's."""
+        return StoreInbox(self.watch, self._agent(agent), roles)
 
     async def inbox(self, said: given.InboxToolParams) -> InboxShape:
-        """What other agents ask, waiting for the first if there is nothing."""
-        wait = int(patience(said.wait_s) * 1_000)
-        agent = self._agent(said.agent)
-        await self._gate.note(agent)
-        looking = self.watch.inbox(agent, roles=said.roles, wait=wait, mesh=said.mesh)
-        return InboxShape.of(await self._unless_closing(looking))
+        """What other agents ask; that the agent looks is noted first."""
+        await self._gate.note(self._agent(said.agent))
+        return await super().inbox(said)
 
-    async def respond(self, said: given.RespondToolParams) -> RespondedShape:
-        """Answer a request; said again, it counts once."""
-        agent = self._agent(said.agent)
-        command = command_of("respond", said.request, agent, msgspec.json.encode(said.answer))
-        await self.watch.respond(said.request, said.answer, agent=agent, roles=said.roles, command=command)
-        return RespondedShape(said.request)
-
-    async def decline(self, said: given.DeclineToolParams) -> DeclinedShape:
-        """Decline a request; said again, it counts once."""
-        agent = self._agent(said.agent)
-        command = command_of("decline", said.request, agent, said.reason)
-        await self.watch.decline(said.request, said.reason, agent=agent, roles=said.roles, command=command)
-        return DeclinedShape(said.request)
-
-    async def _unless_closing(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_closing(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something, but no longer than server and key live; what had been claimed by then goes back."""
         working, closing = asyncio.ensure_future(work), asyncio.ensure_future(self._closing.wait())
         keyless = asyncio.ensure_future(self._gate.until_over(self.key))
@@ -338,5 +256,62 @@ class WatchDesk(ToolDesk):
                     await working
 
 
-def _command(verb: str, held: Held, *content: object) -> str:
-    return command_of(verb, held.task, held.token, held.agent, *content)
+class OwnLease(msgspec.Struct, frozen=True):
+    """The attempt that this process is part of."""
+
+    socket: str
+    task: str
+    token: int
+    agent: str
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> OwnLease | None:
+        """What the environment says; None outside of any attempt."""
+        path = environ.get("ALLSWELL_SOCKET")
+        if not path:
+            return None
+        token = environ.get("ALLSWELL_TOKEN", "")
+        if not token.isascii() or not token.isdigit():
+            raise Refused("no_token", "ALLSWELL_TOKEN is no number; let the supervisor set it", where="ALLSWELL_TOKEN")
+        return cls(path, environ.get("ALLSWELL_TASK", ""), int(token), environ.get("ALLSWELL_AGENT", ""))
+
+    def meant(self, takes: type[given.ToolParams], arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments with what goes without saying."""
+        return (
+            {"task": self.task, "token": self.token, **arguments}
+            if issubclass(takes, given.LeaseToolParams)
+            else {**arguments}
+        )
+
+
+class AttemptDesk(ToolDesk):
+    """Tools for the holder of one lease, inside a supervised attempt: all that is said goes through its socket.
+
+    A caller may leave out which task it means, since it can mean only one; naming another is refused by the socket.
+    """
+
+    def __init__(self, own: OwnLease) -> None:
+        self._own = own
+
+    def _through(self, task: str | None = None, token: int | None = None) -> SocketHolder:
+        async def send(message: AnyWord) -> SocketReply:
+            # The supervisor answers within a minute, and usually at once; meanwhile this process answers others.
+            return await asyncio.to_thread(say, self._own.socket, message)
+
+        return SocketHolder(send, asyncio.sleep, task, token)
+
+    async def holder(self, said: given.LeaseToolParams) -> Holder:
+        """The holder of the attempt's lease."""
+        return self._through(said.task, said.token)
+
+    def source(self) -> AnswerSource:
+        """What this attempt has asked."""
+        return self._through()
+
+    def inbox_of(self, _agent: str, _roles: Sequence[str], /) -> AgentInbox:
+        """What other agents ask of the attempt's own."""
+        return self._through()
+
+    async def own_status(self) -> OrdersShape:
+        """How much time is left, and what is asked."""
+        return await self._through().orders()

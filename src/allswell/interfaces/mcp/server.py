@@ -48,8 +48,7 @@ from allswell.domain.question import full_stop
 from allswell.domain.scopes import META
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.interfaces.mcp.arguments import ToolParams
-from allswell.interfaces.mcp.attempt_handlers import AttemptDesk, OwnLease
-from allswell.interfaces.mcp.handlers import ToolDesk, WatchDesk
+from allswell.interfaces.mcp.handlers import AttemptDesk, OwnLease, ToolDesk, WatchDesk
 from allswell.interfaces.mcp.tools import INSTRUCTIONS, OWN_INSTRUCTIONS, OWN_TOOLS, TOOLS, Json, Tool
 from allswell.runtime.propagation import inherit_remaining
 from allswell.settings import Settings

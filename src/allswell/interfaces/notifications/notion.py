@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from allswell.domain.mesh.comms import Comm
-from allswell.domain.notify.alert import ID, TITLE, news_of, page_of, schema, wrong_with_schema
 from allswell.domain.notify.delivery import Delivery, DeliveryFailure
+from allswell.domain.notify.notion import ID, TITLE, news_of, page_of, schema, wrong_with_schema
 from allswell.domain.notify.spec import SinkSpec
 from allswell.domain.rules.event import Entry
 from allswell.domain.service.classify import asked_wait

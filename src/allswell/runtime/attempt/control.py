@@ -31,7 +31,7 @@ from allswell.domain.duration import parse
 from allswell.domain.ids import CommandId, Millis, QuestionId, TaskId, is_request
 from allswell.domain.lease.holder import Orders, check_given_back
 from allswell.domain.lease.verification import NEEDS_VERIFICATION
-from allswell.domain.mesh.request import DELEGATION
+from allswell.domain.mesh.request import DELEGATION, check_delegation
 from allswell.domain.question import Option, Question, check_agents_option
 from allswell.domain.rules.command import Complete
 from allswell.domain.rules.command import Fail as FailCommand
@@ -609,9 +609,7 @@ class ControlHandler:
     async def _request(self, word: RequestMessage | AskAgentMessage) -> SocketReply:
         kind = DELEGATION if isinstance(word, RequestMessage) else word.kind or await self._lease.kind_for(word.to)
         if isinstance(word, AskAgentMessage) and kind == DELEGATION:
-            if word.retries is not None or word.again is not None or word.role:
-                text = f"{word.to} is a role, and a delegation to it is tried once; name a kind"
-                raise Refused("usage", text, where="kind")
+            check_delegation(word.to, word.retries, word.again, word.role)
             word = RequestMessage(role=word.to, name=word.summary, payload=word.payload, timeout=word.timeout)
         if isinstance(word, RequestMessage):
             self._allowance.request(len(word.payload) + len(word.name.encode()))

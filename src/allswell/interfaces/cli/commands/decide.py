@@ -162,7 +162,6 @@ async def _stands(views: Views, question: Question) -> str:
     from allswell.domain.task.model import State
     from allswell.domain.task.resubmit import way_back
     from allswell.engine.status.services import in_short, named
-    from allswell.views.task import stands
 
     if question.service is not None:
         row = (await views.view_services()).get(question.service)
@@ -174,7 +173,7 @@ async def _stands(views: Views, question: Question) -> str:
     if task is None:
         return ""
     back = way_back(task.task) if task.task.state == State.SKIPPED else None
-    return f"{task.task.name} is {stands(task)}" + (f"; to take it back: {back}" if back else "")
+    return f"{task.task.name} is {task.state}" + (f"; to take it back: {back}" if back else "")
 
 
 # `retry`: hand an ended task over again, as a new one that carries its history.

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.arguments import hold_of, json_of, socket_of, tell
+from allswell.interfaces.cli.arguments import inbox_work, json_of, spoken
 from allswell.interfaces.cli.context import CliContext, Exit
 from allswell.interfaces.cli.options import Agent, Argument, Json, Option, Store, Task, Token
 from allswell.interfaces.cli.registry import WORKING, Commands
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
-    from allswell.domain.lease.claim import Granted
+    from allswell.actions.holder import Holder
     from allswell.domain.mesh.request import InboxItem
-    from allswell.engine.lease import Held
-    from allswell.engine.watch import Watch
-    from allswell.runtime.agent_socket import SocketReply
-
-
-_POLL_SECONDS = 0.25
-_DELEGATION = "delegation"
-
-
-class RequestArguments(NamedTuple):
-    """What is asked."""
-
-    to: str
-    kind: str | None
-    """None: what is meant is read off whom it is for."""
-    text: str
-    payload: object
-    timeout: int | None
-    retries: int | None
-    again: int | None
-    role: str
-    lease: int | None
-    wait: bool
-
-
-class RequestResult(NamedTuple):
-    """What came of it: the request, how it stands, its result or the reason, and what to do instead."""
-
-    id: str
-    state: str
-    result: object
-    kind: str | None
-    next: Granted | None = None
+    from allswell.views.message import RequestedShape
 
 
 def add_to(app: Commands) -> None:
@@ -116,151 +83,57 @@ def request(
     All other kinds are delivered again, and where nobody answers (exit code 124), your task waits for the answer: you
     are done with it, and are given the next one. Exit code 1 says that it failed, or that a delegation expired.
     """
+    from allswell.actions.holder import RequestDraft
     from allswell.domain.duration import parse
+    from allswell.domain.mesh.request import DELEGATION, check_delegation
 
     context = CliContext(store, json=json)
     lengths = {"--timeout": timeout, "--again": again, "--lease": lease}
     limit, later, length = (None if one is None else parse(one, where=where) for where, one in lengths.items())
-    asked = RequestArguments(
-        to, kind, text, json_of(payload, "PAYLOAD"), limit, retries, later, role, length, not no_wait
+    draft = RequestDraft(
+        to=to,
+        text=text,
+        kind=kind or "",
+        payload=json_of(payload, "PAYLOAD"),
+        timeout=limit,
+        retries=retries,
+        again=later,
+        role=role,
+        blocks=not no_wait,
     )
-    _check_once(asked, kind)
-    socket = socket_of(store)
-    if socket is not None:
-        came = _by_socket(socket, asked)
+    if kind == DELEGATION:
+        check_delegation(to, retries, later, role)
+
+    async def said(holder: Holder) -> RequestedShape:
+        made = await holder.request(draft)
+        return made if no_wait else await holder.wait_for(made, length)
+
+    came = spoken(context, store, (task, token, agent), said)
+    if no_wait:
+        context.say(came, came.request_id)
     else:
-
-        async def work(watch: Watch) -> RequestResult:
-            held = await hold_of(context, watch, task, token, agent)
-            meant = asked.kind or await held.kind_for(to)
-            _check_once(asked, meant)
-            if meant == _DELEGATION:
-                return await _delegated(watch, held, asked)
-            return await _by_store(held, asked, meant)
-
-        came = context.run(work)
-    _tell(context, asked, came)
+        _tell(context, came)
 
 
-def _check_once(asked: RequestArguments, kind: str | None) -> None:
-    if kind == _DELEGATION and (asked.retries is not None or asked.again is not None or asked.role):
-        text = f"{asked.to} is a role, and a delegation is tried once: no --retries, --again or --role"
-        raise Refused("usage", text)
-
-
-def _tell(context: CliContext, asked: RequestArguments, came: RequestResult) -> None:
-    from allswell.interfaces.cli.rendering import harmless
-    from allswell.views.message import RequestedShape
-
-    shape = RequestedShape.of(came.id, came.state, came.result if asked.wait else None, came.next, came.kind)
-    if not asked.wait:
-        context.say(shape, came.id)
-        return
-    if shape.blocked:
-        context.say(shape, _instead(came))
-        context.leave(Exit.TIMED_OUT, f"nobody has answered {came.id}: your task waits for that, and is not yours now")
-    answer = came.result if isinstance(came.result, str) else _json(came.result)
-    context.say(shape, harmless(answer) if sys.stdout.isatty() else answer)
-    if came.state != "done":
-        context.leave(Exit.FAILED, f"the {came.kind} {came.id} is {came.state}: {came.result}")
-
-
-def _instead(came: RequestResult) -> str:
+def _tell(context: CliContext, came: RequestedShape) -> None:
+    """What came of a request that was waited for; an answer is another agent's text, and does nothing to a terminal."""
     from allswell.interfaces.cli.commands.work import told_claim
+    from allswell.interfaces.cli.rendering import harmless
 
-    return "nothing else is there to do" if came.next is None else told_claim(came.next)
+    if came.blocked:
+        context.say(came, "nothing else is there to do" if came.next is None else told_claim(came.next))
+        text = f"nobody has answered {came.request_id}: your task waits for that, and is not yours now"
+        context.leave(Exit.TIMED_OUT, text)
+    answer = came.result if isinstance(came.result, str) else _json(came.result)
+    context.say(came, harmless(answer) if sys.stdout.isatty() else answer)
+    if came.state != "done":
+        context.leave(Exit.FAILED, f"the {came.kind} {came.request_id} is {came.state}: {came.result}")
 
 
 def _json(value: object) -> str:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-
-
-# --- through the supervisor -------------------------------------------------------------------------------------------
-
-
-def _by_socket(path: str, asked: RequestArguments) -> RequestResult:
-    import time
-
-    import msgspec
-
-    from allswell.runtime import agent_socket
-
-    raw = msgspec.Raw(msgspec.json.encode(asked.payload))
-    if asked.kind == _DELEGATION:
-        said: Any = agent_socket.RequestMessage(role=asked.to, name=asked.text, payload=raw, timeout=asked.timeout)
-    else:
-        said = agent_socket.AskAgentMessage(
-            to=asked.to,
-            kind=asked.kind or "",
-            summary=asked.text,
-            payload=raw,
-            timeout=asked.timeout,
-            retries=asked.retries,
-            again=asked.again,
-            role=asked.role,
-            blocks=asked.wait,
-        )
-    reply = tell(path, said)
-    made, kind = reply.request or "", reply.kind
-    if not asked.wait:
-        return RequestResult(made, "open", None, kind)
-
-    def look() -> SocketReply:
-        return tell(path, agent_socket.LookMessage(request=_task(made)))
-
-    while (reply := look()).state == "open":
-        if reply.orders is not None and reply.orders.stop is not None:
-            return RequestResult(made, "blocked", None, kind)  # it is being ended for it: its slot takes the next task
-        time.sleep(_POLL_SECONDS)
-    return RequestResult(made, reply.state or "", msgspec.json.decode(reply.result), kind)
-
-
-def _task(id_: str) -> TaskId:
-    from allswell.domain.ids import TaskId
-
-    return TaskId(id_)
-
-
-# --- at the store -----------------------------------------------------------------------------------------------------
-
-
-async def _by_store(held: Held, asked: RequestArguments, kind: str) -> RequestResult:
-    from allswell.engine.mesh import COMES_WITHIN
-
-    sent = await held.send_request(
-        asked.to,
-        kind,
-        asked.text,
-        waits=COMES_WITHIN if asked.wait else 0,
-        payload=asked.payload,
-        timeout=asked.timeout,
-        retries=asked.retries,
-        again=asked.again,
-        role=asked.role,
-        blocks=asked.wait,
-    )
-    if not asked.wait:
-        return RequestResult(sent, "open", None, kind)
-    ended = await held.wait_for(sent, lease=asked.lease)
-    following = None if ended.next is None else ended.next.granted
-    return RequestResult(sent, ended.state, ended.answer if ended.state == "done" else ended.reason, kind, following)
-
-
-async def _delegated(watch: Watch, held: Held, asked: RequestArguments) -> RequestResult:
-    import asyncio
-
-    made = await held.delegate(asked.to, asked.text, payload=asked.payload, timeout=asked.timeout)
-    while True:
-        row = await watch.task(made)
-        if row is None or not asked.wait or row.task.ended_at is not None:
-            break
-        await asyncio.sleep(_POLL_SECONDS)
-    state = "open" if row is None else row.task.state
-    if state == "done":
-        return RequestResult(made, state, await watch.result(made), _DELEGATION)
-    return RequestResult(made, state, None if row is None or state == "open" else row.task.record.reason, _DELEGATION)
 
 
 # `inbox`, `respond` and `decline`: what other agents ask of this one, and what it answers (M2, M5).
@@ -309,41 +182,13 @@ def inbox(
 
     context = CliContext(store, json=json)
     patience = parse(wait, where="--wait")
-    socket = socket_of(store)
-    if socket is not None:
-        items = _inbox_by_socket(socket, patience, mesh=mesh)
-    else:
-        items = _inbox_by_store(context, agent, role or [], patience, mesh=mesh)
+    items = inbox_work(
+        context, store, (agent, role), "whose inbox", lambda inbox: inbox.inbox(patience / 1_000, mesh=mesh)
+    )
     shown = "\n\n".join(map(_in_words, items))
     context.say(InboxShape.of(items), shown)
     if not items:
         context.leave(Exit.NOTHING, None if json else f"no agent asks anything of {'the mesh' if mesh else 'you'}")
-
-
-def _inbox_by_store(
-    context: CliContext, agent: str | None, roles: list[str], patience: int, *, mesh: bool
-) -> list[InboxItem]:
-    if not agent:
-        raise Refused("no_agent", "whose inbox? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
-    context.for_its_agent(agent)
-
-    async def work(watch: Watch) -> list[InboxItem]:
-        return await watch.inbox(agent, roles=roles, wait=patience, mesh=mesh)
-
-    return context.run(work)
-
-
-def _inbox_by_socket(path: str, patience: int, *, mesh: bool) -> list[InboxItem]:
-    import time
-
-    from allswell.runtime.agent_socket import InboxMessage
-
-    until = time.monotonic() + patience / 1_000
-    while True:
-        found = tell(path, InboxMessage(mesh=mesh)).inbox
-        if any(item.new for item in found) or time.monotonic() >= until:
-            return list(found)
-        time.sleep(0.25)
 
 
 def _in_words(item: InboxItem) -> str:
@@ -381,24 +226,7 @@ def respond(
 
     context = CliContext(store, json=json)
     said = _answer_of(answer)
-    socket = socket_of(store)
-    if socket is not None:
-        import msgspec
-
-        from allswell.domain.ids import TaskId
-        from allswell.runtime.agent_socket import RespondMessage
-
-        raw = msgspec.Raw(msgspec.json.encode(said))
-        tell(socket, RespondMessage(request=TaskId(request), answer=raw))
-    else:
-        if not agent:
-            raise Refused("no_agent", "who answers? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
-        context.for_its_agent(agent)
-
-        async def work(watch: Watch) -> None:
-            await watch.respond(request, said, agent=agent, roles=role or [])
-
-        context.run(work)
+    inbox_work(context, store, (agent, role), "who answers", lambda inbox: inbox.respond(request, said))
     context.say(RespondedShape(request), f"{request} is answered")
 
 
@@ -414,21 +242,7 @@ def decline(
     from allswell.views.message import DeclinedShape
 
     context = CliContext(store, json=json)
-    socket = socket_of(store)
-    if socket is not None:
-        from allswell.domain.ids import TaskId
-        from allswell.runtime.agent_socket import DeclineMessage
-
-        tell(socket, DeclineMessage(request=TaskId(request), reason=reason))
-    else:
-        if not agent:
-            raise Refused("no_agent", "who declines? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
-        context.for_its_agent(agent)
-
-        async def work(watch: Watch) -> None:
-            await watch.decline(request, reason, agent=agent, roles=role or [])
-
-        context.run(work)
+    inbox_work(context, store, (agent, role), "who declines", lambda inbox: inbox.decline(request, reason))
     context.say(DeclinedShape(request), f"{request} is declined")
 
 

@@ -204,7 +204,7 @@ def _outside_attempts(context: CliContext) -> None:
 
 
 def _within_attempt() -> None:
-    from allswell.interfaces.mcp.attempt_handlers import OwnLease
+    from allswell.interfaces.mcp.handlers import OwnLease
 
     own = OwnLease.of(os.environ)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.engine.status.explanation import typed
-from allswell.interfaces.cli.arguments import socket_of, tell
+from allswell.interfaces.cli.arguments import socket_of
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Argument, Json, Store
 from allswell.interfaces.cli.registry import LOOKING, Commands
@@ -103,24 +103,23 @@ async def _find_and_show(views: Views, what: str, context: CliContext) -> Shown:
 
 def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None:
     """A request of the task that this process works on, as its supervisor knows it; None: it is another task's."""
-    import msgspec
-
-    from allswell.domain.ids import TaskId
+    from allswell.actions.socket_holder import at_once, blocking
     from allswell.errors import Refused
-    from allswell.runtime.agent_socket import LookMessage
-    from allswell.views.message import RequestedShape
 
     try:
-        reply = tell(socket, LookMessage(request=TaskId(request)))
+        came = at_once(blocking(socket).requested(request))
     except Refused as refused:
         if refused.code == "unknown_request":
             return None
         raise
-    state = reply.state or "open"
-    result = msgspec.json.decode(reply.result)
-    text = result if isinstance(result, str) else msgspec.json.format(bytes(reply.result), indent=2).decode()
-    shown = [("request", request), ("state", state), ("answer", "" if state in ("open", "blocked") else harmless(text))]
-    return RequestedShape.of(request, state, result), pairs(shown)
+    answer = "" if came.state in ("open", "blocked") else harmless(_readable(came.result))
+    return came, pairs([("request", request), ("state", came.state), ("answer", answer)])
+
+
+def _readable(value: object) -> str:
+    import msgspec
+
+    return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _task_text(shown: ShownTaskShape, now: int) -> str:

@@ -8,13 +8,21 @@ its content: saying it twice, because the first answer was lost, is the same as 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
 
 from allswell.engine.status.explanation import typed
 from allswell.errors import Refused
-from allswell.interfaces.cli import arguments
-from allswell.interfaces.cli.arguments import hold_of, json_of, text_of
+from allswell.interfaces.cli.arguments import (
+    answer_lines,
+    hold_of,
+    in_words,
+    json_of,
+    socket_of,
+    spoken,
+    text_of,
+    told_supervised,
+)
 from allswell.interfaces.cli.context import CliContext, Exit
 from allswell.interfaces.cli.options import Agent, Argument, Json, Option, Store, Task, Token
 from allswell.interfaces.cli.registry import WORKING, Commands
@@ -32,16 +40,13 @@ from allswell.interfaces.cli.rendering import (
 )
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import QuestionId
+    from allswell.actions.holder import Holder
     from allswell.domain.question import Option as Choice
-    from allswell.domain.question import Question
     from allswell.engine.watch import Watch
-    from allswell.runtime.agent_socket import AskMessage
+    from allswell.views.question import QuestionShape
 
 
 # `ask`: an agent's question to a human, and waiting for the answer.
-
-_POLL_SECONDS = 0.25
 
 
 def _add_ask(app: Commands) -> None:
@@ -79,53 +84,28 @@ def ask(
     end of a task are not an agent's to offer: a human has these ways anyway.
     """
     from allswell.domain.duration import parse
-    from allswell.views.question import QuestionShape
 
     context = CliContext(store, json=json)
     asked = text_of(text, "TEXT")
     options = tuple(map(_option, option or ()))
     patience = None if wait is None else parse(wait, where="--wait") / 1000
 
-    async def work(watch: Watch) -> Question:
-        held = await hold_of(context, watch, task, token, agent)
-        id_ = await held.ask(asked, options, hold=hold)
-        return await _answered(watch, id_, patience or 0.0)
+    async def said(holder: Holder) -> QuestionShape:
+        from allswell.actions.holder import wait_for_answers
 
-    path = arguments.socket_of(store)
-    if path is None:
-        question = context.run(work)
-    else:
-        from allswell.runtime.agent_socket import AskMessage
+        made = await holder.ask(asked, options, hold=hold)
+        return (await wait_for_answers(holder, [made.question_id], patience or 0.0)).questions[0]
 
-        question = _asked_through(
-            path, AskMessage(task=task, token=token, text=asked, options=options, hold=hold), patience
-        )
+    question = spoken(context, store, (task, token, agent), said)
     if question.closed_at is not None:
         words = "\n".join(part for part in (question.choice or "", block(question.answer)) if part)
-        context.say(QuestionShape.of(question), words)
+        context.say(question, words)
         return
-    context.say(QuestionShape.of(question), str(question.id))
+    context.say(question, question.question_id)
     over = "" if hold else " This attempt is over: the task waits for the answer."
     if wait is not None:
         context.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")
-    context.hint(f"Asked; `{typed('why', question.id)}` shows each way to answer.{over}")
-
-
-def _asked_through(path: str, word: AskMessage, patience: float | None) -> Question:
-    """Ask through the supervisor, and look again until the question is closed or patience ends."""
-    from time import monotonic, sleep
-
-    from allswell.errors import Bug
-    from allswell.runtime.agent_socket import LookMessage
-
-    until = monotonic() + (patience or 0.0)
-    question = arguments.tell(path, word).question
-    while question is not None and question.closed_at is None and (left := until - monotonic()) > 0:
-        sleep(min(left, _POLL_SECONDS))
-        question = arguments.tell(path, LookMessage(question=question.id)).question
-    if question is None:
-        raise Bug("a question was asked, and none came back")
-    return question
+    context.hint(f"Asked; `{typed('why', question.question_id)}` shows each way to answer.{over}")
 
 
 def _option(given: str) -> Choice:
@@ -137,28 +117,11 @@ def _option(given: str) -> Choice:
     return option_of(key.strip(), label.strip())
 
 
-async def _answered(watch: Watch, id_: QuestionId, patience: float) -> Question:
-    """The question once it is closed, or as it is when patience ends."""
-    import asyncio
-
-    until = asyncio.get_running_loop().time() + patience
-    while True:
-        question = await watch.question(id_)
-        if question is None:
-            raise Refused("unknown_question", f"there is no question {id_}", where="question")
-        left = until - asyncio.get_running_loop().time()
-        if question.closed_at is not None or left <= 0:
-            return question
-        await asyncio.sleep(min(left, _POLL_SECONDS))
-
-
 if TYPE_CHECKING:
     from allswell.domain.lease.claim import Granted
-    from allswell.domain.task.model import Handover, TaskRow
+    from allswell.domain.task.model import TaskRow
     from allswell.engine.lease import Held
-    from allswell.engine.watch import Watch
-
-    Said = Callable[[Held, Watch], Awaitable[None]]
+    from allswell.views.lease import ClaimShape, HandoverShape, LastWordShape
 
 
 def add_to(app: Commands) -> None:
@@ -238,37 +201,46 @@ def claim(
         context.say(NoClaimShape(None) if count is None else ClaimsShape([]))
         context.leave(Exit.NOTHING, None if json else "nothing to claim")
     claims = [ClaimShape.of(one) for one in granted]
-    context.say(claims[0] if count is None else ClaimsShape(claims), "\n\n".join(map(told_claim, granted)))
+    context.say(claims[0] if count is None else ClaimsShape(claims), "\n\n".join(map(told_claim, claims)))
 
 
-def told_claim(granted: Granted) -> str:
+def told_claim(claim: ClaimShape) -> str:
     """A claimed task in words, with what to type next."""
-    from allswell.domain.agents.handover import answer_in_words
-
-    lease, task = granted.lease, granted.task
-    needs = task.record.needs_ended
-    shown = pairs(
-        [
-            ("task", f"{paint(plain(task.name), 'bold')}  {task.id}"),
-            ("attempt", f"{lease.token} (the token is {lease.token})"),
-            ("limit", "none" if lease.limit_at is None else when(lease.limit_at, granted.told_at)),
-            ("renew", "" if lease.length is None else f"check in at least every {lease.length / 1000:g}s"),
-            ("payload", "" if granted.payload == "null" else harmless(granted.payload)),
-            ("handover", "" if task.record.handover is None else _handed(task.record.handover)),
-            ("answers", "\n".join(harmless(answer_in_words(one)) for one in task.record.answers)),
-            (
-                "not done",
-                "\n".join(
-                    f"{harmless(one.name or one.task)} was {one.outcome}: {harmless(one.reason)}" for one in needs
-                ),
-            ),
-            ("notes", "\n".join(map(harmless, task.record.notes))),
-        ]
-    )
     from shlex import quote
 
+    from allswell.views.fields import millis
+
+    task, token = claim.task, claim.token
+    answers = [] if claim.handover is None else claim.handover.answers
+    payload = bytes(task.payload).decode()
+    limit = "none"
+    if claim.deadline is not None and claim.remaining_ms is not None:
+        deadline = millis(claim.deadline)
+        limit = when(deadline, deadline - claim.remaining_ms)
+    needs = [
+        f"{harmless(need.name or need.task_id)} was {need.outcome}: {harmless(need.reason)}"
+        for need in task.needs_ended
+    ]
+    shown = pairs(
+        [
+            ("task", f"{paint(plain(task.name), 'bold')}  {task.task_id}"),
+            ("attempt", f"{token} (the token is {token})"),
+            ("limit", limit),
+            (
+                "renew",
+                "" if claim.renew_every_ms is None else f"check in at least every {claim.renew_every_ms / 1000:g}s",
+            ),
+            ("payload", "" if payload == "null" else harmless(payload)),
+            ("handover", "" if claim.handover is None else _handed(claim.handover)),
+            ("answers", "\n".join("\n".join(answer_lines(answer)) for answer in answers)),
+            ("not done", "\n".join(needs)),
+            ("notes", "\n".join(map(harmless, task.notes))),
+        ]
+    )
     nexts = (
-        *_exports(f"ALLSWELL_TASK={task.id}", f"ALLSWELL_TOKEN={lease.token}", f"ALLSWELL_AGENT={quote(lease.agent)}"),
+        *_exports(
+            f"ALLSWELL_TASK={task.task_id}", f"ALLSWELL_TOKEN={token}", f"ALLSWELL_AGENT={quote(claim.agent_id)}"
+        ),
         typed_here('allswell checkin "what you did" --progress 0.5'),
         typed_here("allswell done '\"result\"'"),
         typed_here('allswell fail "why"'),
@@ -276,7 +248,7 @@ def told_claim(granted: Granted) -> str:
     return shown + "\n" + paint("next:", "dim") + "\n" + "\n".join(f"  {line}" for line in nexts)
 
 
-def _handed(left: Handover) -> str:
+def _handed(left: HandoverShape) -> str:
     """What the last attempt leaves to this one, as sentences."""
     from allswell.engine.status.explanation import clean, quoted
     from allswell.engine.status.task import outcome
@@ -284,7 +256,7 @@ def _handed(left: Handover) -> str:
     share = "" if left.progress is None else f" ({left.progress:.0%})"
     word = f"\nits last word: {quoted(left.note)}{share}" if left.note or share else ""
     chosen = f"\nthe answer was: {clean(left.answer)}" if left.answer else ""
-    return f"{clean(left.agent)} {outcome(left.reason, left.message)}{word}{chosen}"
+    return f"{clean(left.agent_id)} {outcome(left.reason, left.message)}{word}{chosen}"
 
 
 def _exports(*variables: str) -> list[str]:
@@ -298,13 +270,6 @@ def _exports(*variables: str) -> list[str]:
 # --- holding ----------------------------------------------------------------------------------------------------------
 
 
-def _made_of(verb: str, held: Held, *content: object) -> str:
-    """The id of a command that is the same whenever the same is said about the same lease."""
-    from allswell.engine.ids import command_of
-
-    return command_of(verb, held.task, held.token, held.agent, *content)
-
-
 def checkin(
     note: Annotated[str, Argument(metavar="NOTE", help="What you did.", show_default=False)] = "",
     progress: Annotated[float | None, Option("--progress", "-p", metavar="SHARE", help="How far, from 0 to 1.")] = None,
@@ -315,42 +280,44 @@ def checkin(
     json: Json = False,
 ) -> None:
     """Prove progress; the answer says how much time is left, and what came meanwhile."""
-    from allswell.engine.lease import HolderNews, check_in
-    from allswell.views.lease import OrdersShape
-
     context = CliContext(store, json=json)
-    path = arguments.socket_of(store)
-    if path is not None:
-        from allswell.runtime import agent_socket
+    orders = spoken(context, store, (task, token, agent), lambda holder: holder.check_in(note, progress))
+    context.say(orders, in_words(orders))
 
-        reply = arguments.tell(path, agent_socket.CheckInMessage(task=task, token=token, note=note, progress=progress))
-        told = arguments.orders_of(reply)
-        context.say(told, arguments.in_words(told))
+
+def _end(
+    context: CliContext,
+    store: str | None,
+    lease: tuple[str | None, int | None, str | None],
+    verb: Callable[[Holder], Coroutine[Any, Any, LastWordShape]],
+    verify: Callable[[Watch, Held], Awaitable[None]] | None = None,
+) -> None:
+    """Say a word that ends the attempt, and tell where the task stands then; `verify` is what "done" may need first."""
+    if socket_of(store) is not None:
+        ended = spoken(context, store, lease, verb)
+        context.say(ended, told_supervised(ended))
         return
 
-    async def work(watch: Watch) -> HolderNews:
-        held = await hold_of(context, watch, task, token, agent)
-        return await check_in(watch, held, note, progress=progress)
+    async def work(watch: Watch) -> tuple[LastWordShape, TaskRow, int]:
+        from allswell.actions.store_holder import StoreHolder
+        from allswell.domain.lease.verification import NEEDS_VERIFICATION
+        from allswell.views.lease import LastWordShape
 
-    orders = OrdersShape.of(context.run(work))
-    context.say(orders, arguments.in_words(orders))
-
-
-def _end(context: CliContext, verb: str, task: str | None, token: int | None, agent: str | None, said: Said) -> None:
-    """Say a word that ends the attempt, and tell where the task stands then."""
-
-    async def work(watch: Watch) -> tuple[TaskRow, int]:
-        held = await hold_of(context, watch, task, token, agent)
-        await said(held, watch)
+        held = await hold_of(context, watch, *lease)
+        try:
+            ended = await verb(StoreHolder(watch, held))
+        except Refused as error:
+            elsewhere = context.url.startswith("http") or _is_supervised(context)
+            if verify is None or error.code != NEEDS_VERIFICATION or elsewhere:
+                raise  # from elsewhere, and under a supervisor, no holder says of its own work that it was verified
+            await verify(watch, held)
+            ended = LastWordShape(held.task, "done", "done", None)
         row = await watch.task(held.task)
         assert row is not None  # noqa: S101 - tasks are never deleted
-        return row, await watch.now()
+        return ended, row, await watch.now()
 
-    from allswell.views.lease import LastWordShape
-    from allswell.views.task import stands
-
-    row, now = context.run(work)
-    context.say(LastWordShape(row.task.id, verb, stands(row), None), sentence(_told_end(row, stands(row), now)))
+    ended, row, now = context.run(work)
+    context.say(ended, sentence(_told_end(row, row.state, now)))
 
 
 def _told_end(row: TaskRow, state: str, now: int) -> str:
@@ -391,29 +358,14 @@ def done(
 
     context = CliContext(store, json=json)
     value = json_of(result, "RESULT")
-    text = to_json(value, "RESULT")
-    path = arguments.socket_of(store)
-    if path is not None:
-        from msgspec import Raw
+    to_json(value, "RESULT")
 
-        from allswell.runtime import agent_socket
+    async def verify(watch: Watch, held: Held) -> None:
+        from allswell.interfaces.cli.commands.verify import done_verified
 
-        arguments.end(context, path, agent_socket.DoneMessage(task=task, token=token, result=Raw(text.encode())))
-        return
+        await done_verified(context, watch, held, value)
 
-    async def said(held: Held, watch: Watch) -> None:
-        from allswell.domain.lease.verification import NEEDS_VERIFICATION
-
-        try:
-            await held.complete(value, command=_made_of("done", held, text))
-        except Refused as error:
-            if error.code != NEEDS_VERIFICATION or context.url.startswith("http") or _is_supervised(context):
-                raise  # from elsewhere, and under a supervisor, nobody says of their own work that it was verified
-            from allswell.interfaces.cli.commands.verify import done_verified
-
-            await done_verified(context, watch, held, value)
-
-    _end(context, "done", task, token, agent, said)
+    _end(context, store, (task, token, agent), lambda holder: holder.done(value), verify)
 
 
 def fail(
@@ -451,17 +403,7 @@ def fail(
         raise Refused("bad_class", f"--class: {error_class!r} is no error class{hint}", where="--class")
     after = None if retry_after is None else parse(retry_after, where="--retry-after")
     failure = Failure(ErrorClass(error_class), message, after, tuple(service or ()))
-    path = arguments.socket_of(store)
-    if path is not None:
-        from allswell.runtime import agent_socket
-
-        arguments.end(context, path, agent_socket.FailMessage(task=task, token=token, failure=failure))
-        return
-
-    async def said(held: Held, _: Watch) -> None:
-        await held.fail(failure, command=_made_of("fail", held, failure))
-
-    _end(context, "fail", task, token, agent, said)
+    _end(context, store, (task, token, agent), lambda holder: holder.fail(failure))
 
 
 def release(
@@ -478,14 +420,4 @@ def release(
 
     context = CliContext(store, json=json)
     pause = parse(delay, where="--delay")
-    path = arguments.socket_of(store)
-    if path is not None:
-        from allswell.runtime import agent_socket
-
-        arguments.end(context, path, agent_socket.ReleaseMessage(task=task, token=token, reason=reason, delay=pause))
-        return
-
-    async def said(held: Held, _: Watch) -> None:
-        await held.release(reason, delay=pause, command=_made_of("release", held, reason, pause))
-
-    _end(context, "release", task, token, agent, said)
+    _end(context, store, (task, token, agent), lambda holder: holder.release(reason, pause))
