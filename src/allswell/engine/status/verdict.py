@@ -33,7 +33,6 @@ from allswell.domain.lease.model import Agent, ends_at, recovered_at
 from allswell.domain.notify.delivery import DeliveryFilter, sink_of
 from allswell.domain.question import Pause, Question, held_back, without_output
 from allswell.domain.rules.command import Claim
-from allswell.domain.run.run import went_on_in
 from allswell.domain.service.breaker import Stand
 from allswell.domain.service.service import ServiceRow, question_about, shut
 from allswell.domain.task.answer import Holding, holding, is_dismissed
@@ -711,7 +710,7 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
             break
         after = page[-1].task.id
     if any(row.task.run is not None for row in found):  # what another run has done since is no news
-        gone_on = {run.id for run in await store.view_runs() if went_on_in(run) is not None}
+        gone_on = {run.id for run in await store.view_runs() if run.continued_in is not None}
         found = [row for row in found if row.task.run not in gone_on]
     return sorted(found, key=lambda row: -(row.task.ended_at or 0))
 

@@ -14,7 +14,7 @@ from allswell.domain.build.limits import BUILD_ROLE
 from allswell.domain.build.state import BuildGlance, ComponentStanding, work_on
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry
-from allswell.domain.run.run import Run, last_of, went_on_in
+from allswell.domain.run.run import Run, last_of
 from allswell.domain.task.model import State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, clean
@@ -136,7 +136,7 @@ async def look_at_runs(call: RequestContext) -> RunsScreen:
     rows = []
     for run in shown:
         still = await call.views.view_tasks(TaskFilter(run=run.id, open=True, limit=_COUNTED))
-        rows.append(RunRow(run, len(still), _COUNTED, went_on_in(run), spent.get(run.id, NOTHING_SPENT)))
+        rows.append(RunRow(run, len(still), _COUNTED, run.continued_in, spent.get(run.id, NOTHING_SPENT)))
     return RunsScreen(
         "Runs",
         (await call.views.view_agenda()).now,

@@ -285,7 +285,8 @@ WHERE cardinality($1::text[]) >= 0 AND told_at >= $2::bigint HAVING count(*) > 0
 SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::text[])
 
 -- name: read_runs
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM allswell.run WHERE id = ANY($1::text[])
 
 -- name: read_services
@@ -372,18 +373,22 @@ SELECT task FROM allswell.lease WHERE task > $1::text ORDER BY task LIMIT $2::in
 -- Writes --------------------------------------------------------------------------------------------------------------
 
 -- name: insert_runs
-INSERT INTO allswell.run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves)
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+INSERT INTO allswell.run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+                          continued_in)
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM json_to_recordset($1::json) AS x(id text, name text, created_at bigint, deadline bigint, ended_at bigint,
                                       reason text, command text, asked bigint, stands_since bigint, stood bigint,
-                                      moves bigint)
+                                      moves bigint, continued_in text)
 
 -- name: update_runs
 UPDATE allswell.run AS r
 SET name = x.name, deadline = x.deadline, ended_at = x.ended_at, reason = x.reason, command = x.command,
-    asked = x.asked, stands_since = x.stands_since, stood = x.stood, moves = x.moves
+    asked = x.asked, stands_since = x.stands_since, stood = x.stood, moves = x.moves,
+    continued_in = x.continued_in
 FROM json_to_recordset($1::json) AS x(id text, name text, deadline bigint, ended_at bigint, reason text, command text,
-                                      asked bigint, stands_since bigint, stood bigint, moves bigint)
+                                      asked bigint, stands_since bigint, stood bigint, moves bigint,
+                                      continued_in text)
 WHERE r.id = x.id
 
 -- name: insert_services
@@ -761,7 +766,8 @@ SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice
 FROM allswell.question ORDER BY asked_at, id LIMIT $1::integer
 
 -- name: view_runs
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves FROM allswell.run
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves, continued_in
+FROM allswell.run
 ORDER BY created_at DESC, id DESC LIMIT $1::integer
 
 -- name: view_agents

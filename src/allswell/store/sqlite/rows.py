@@ -42,7 +42,7 @@ _kept = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str]
 EVENTS_MOST = 250
 """Events in one row of the journal: a reader of few must not have to decode very many."""
 
-_run_changes = ("deadline", "ended_at", "reason", "command", "asked", "stands_since", "stood", "moves")
+_run_changes = ("deadline", "ended_at", "reason", "command", "asked", "stands_since", "stood", "moves", "continued_in")
 run_update = attrgetter("name", "created_at", *_run_changes, "id")
 question_update = attrgetter(
     "text", "closed_at", "choice", "answer", "answered_by", "command", "dismissed_at", "dismissed_by", "id"

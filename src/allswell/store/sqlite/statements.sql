@@ -40,7 +40,8 @@ SELECT spread.id, outcome, reason, replaced_by FROM json_each(?) AS given CROSS 
 
 -- name: read_run
 -- Runs by id.
-SELECT run.id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+SELECT run.id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM json_each(?) AS given CROSS JOIN run ON run.id = given.value;
 
 -- name: read_service
@@ -209,13 +210,14 @@ ORDER BY owner LIMIT ?2;
 
 -- name: insert_run
 -- A new run.
-INSERT INTO run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+                 continued_in)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_run
--- A run's end, or that its clock has stopped or gone on.
+-- A run's end, where it went on, or that its clock has stopped or gone on.
 UPDATE run SET name = ?, created_at = ?, deadline = ?, ended_at = ?, reason = ?, command = ?, asked = ?, stands_since = ?,
-               stood = ?, moves = ?
+               stood = ?, moves = ?, continued_in = ?
 WHERE id = ?;
 
 -- name: insert_service
@@ -437,7 +439,8 @@ FROM question ORDER BY asked_at, id LIMIT ?;
 
 -- name: view_runs
 -- Runs, the newest first.
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM run ORDER BY created_at DESC, id DESC LIMIT ?;
 
 -- name: view_agents

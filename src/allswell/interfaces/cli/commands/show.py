@@ -319,7 +319,7 @@ async def _run(views: Views, id_: RunId, now: int, context: CliContext) -> Shown
             ("opened", when(run.created_at, now)),
             ("went on", "" if not earlier else f"{when(last.created_at, now)}, in {last.id}"),
             ("limit", limit_of(last, waited_for(last, await views.view_questions()), now)),
-            ("ended", "" if last.ended_at is None else f"{when(last.ended_at, now)}: {plain(last.reason)}"),
+            ("ended", "" if last.ended_at is None else f"{when(last.ended_at, now)}: {plain(last.end_text)}"),
             ("tasks", states + more if states else "none"),
             ("cost", cost_of(spent)),
         ]

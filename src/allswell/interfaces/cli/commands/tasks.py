@@ -383,7 +383,7 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     flows = show.flows_in(context.home)
     rows = []
     for run in found:
-        ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
+        ended = "" if run.ended_at is None else f"{run.end_text or 'ended'}, {when(run.ended_at, now)}"
         limit_ = limit_of(run, waited_for(run, questions), now)
         flow = "" if run.id not in flows else flows[run.id].run
         cost = "" if run.id not in spent else shown(spent[run.id].cost)
