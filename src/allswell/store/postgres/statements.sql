@@ -17,6 +17,7 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 -- Bounds, durability and plans of this transaction only: behind a pooler a session's settings may be someone else's.
 -- The plans must not hang on statistics: a table that was empty a second ago may hold a million rows. So they are also
 -- made once: left to itself the server plans most of these anew for every batch, which takes longer than a small batch.
+-- It fails, by a cast of what is no number, where a later version has shut this one out of the store.
 SELECT set_config('statement_timeout', $1::text, true),
        set_config('lock_timeout', $2::text, true),
        set_config('idle_in_transaction_session_timeout', $3::text, true),
@@ -26,7 +27,9 @@ SELECT set_config('statement_timeout', $1::text, true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
        set_config('enable_hashjoin', 'off', true),
-       set_config('enable_mergejoin', 'off', true)
+       set_config('enable_mergejoin', 'off', true),
+       (SELECT CASE WHEN value::integer > {schema} THEN ('schema ' || value || ' is needed')::integer END
+        FROM allswell.meta WHERE key = 'oldest_writer')
 
 -- name: set_up_vacuum
 -- For the whole session, which is thrown away after it: a vacuum runs in no transaction.
@@ -458,7 +461,9 @@ FROM json_to_recordset($1::json) AS x(id text, name text, run text, role text, l
 WITH fence AS (
     SELECT set_config('synchronous_commit', 'on', true) FROM allswell.lease
     WHERE task = $1::text AND token = $2::bigint AND deadline = $20::bigint
-      AND stalled_at IS NOT DISTINCT FROM $21::bigint FOR SHARE
+      AND stalled_at IS NOT DISTINCT FROM $21::bigint
+      AND NOT EXISTS (SELECT FROM allswell.meta WHERE key = 'oldest_writer' AND value::integer > {schema})
+    FOR SHARE
 ), made AS (
     INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload,
                                rank, result, attempt)
@@ -848,7 +853,12 @@ SELECT current_setting('server_version_num')::integer, current_setting('server_e
                WHERE n.nspname = 'allswell' AND c.relname = 'meta')
 
 -- name: schema_version
-SELECT value::integer FROM allswell.meta WHERE key = 'schema'
+-- The number of the last migration that was run, and the oldest schema whose code may write.
+SELECT value::integer, coalesce((SELECT value FROM allswell.meta WHERE key = 'oldest_writer'), value)::integer
+FROM allswell.meta WHERE key = 'schema'
+
+-- name: await_writers
+LOCK TABLE allswell.meta IN ACCESS EXCLUSIVE MODE
 
 -- name: lock_schema
 -- One migrator at a time; the number is "allswell" in ASCII.
@@ -887,4 +897,8 @@ CREATE TABLE IF NOT EXISTS allswell.meta (key text PRIMARY KEY, value text NOT N
 
 -- name: set_schema_version
 INSERT INTO allswell.meta (key, value) VALUES ('schema', $1::text)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: set_oldest_writer
+INSERT INTO allswell.meta (key, value) VALUES ('oldest_writer', $1::text)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value

@@ -109,9 +109,10 @@ SELECT id, role, services FROM lane WHERE id > ? ORDER BY id;
 SELECT state FROM service ORDER BY id;
 
 -- name: read_last
--- The moment of the last decision, behind which the store's clock does not go back, the number of its last event, and
--- how far settling has got after the machine's clock was set.
-SELECT coalesce(max(at), 0), coalesce(max(last), 0), (SELECT value FROM meta WHERE key = 'kept.clock_settling')
+-- The moment of the last decision, behind which the store's clock does not go back, the number of its last event,
+-- how far settling has got after the machine's clock was set, and the oldest schema whose code may write.
+SELECT coalesce(max(at), 0), coalesce(max(last), 0), (SELECT value FROM meta WHERE key = 'kept.clock_settling'),
+       (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'oldest_writer')
 FROM (SELECT at, last FROM journal ORDER BY last DESC LIMIT 1);
 
 -- name: read_last_renewal
@@ -584,8 +585,10 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'meta';
 CREATE TABLE meta (key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 
 -- name: read_version
--- The number of the last migration that was run.
-SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'schema_version';
+-- The number of the last migration that was run, and the oldest schema whose code may write.
+SELECT CAST(value AS INTEGER),
+       CAST(coalesce((SELECT value FROM meta WHERE key = 'oldest_writer'), value) AS INTEGER)
+FROM meta WHERE key = 'schema_version';
 
 -- name: read_kept
 -- What the watch keeps about itself.
@@ -615,6 +618,10 @@ DELETE FROM meta WHERE key >= 'kept.' || ?1 AND key < 'kept.' || ?1 || '/'
 -- name: put_version
 -- The number of the migration just run.
 INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: put_oldest_writer
+-- The oldest schema whose code may write from now on.
+INSERT INTO meta (key, value) VALUES ('oldest_writer', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: read_expense
 -- What the attempts at these tasks have cost.

@@ -30,7 +30,7 @@ from allswell.store.clock import DISTANCE, SETTLING, ClockReading, Due, Moved, S
 from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowConflict, Rows, Wanted
 from allswell.store.sqlite import rows, views
 from allswell.store.sqlite.cache import RowCache
-from allswell.store.sqlite.connection import SQL
+from allswell.store.sqlite.connection import NEWEST, SQL, check_writer
 from allswell.store.sqlite.rows import Row, text
 
 # Many rows in few statements.
@@ -175,8 +175,13 @@ _moments = attrgetter("granted_at", "deadline", "stalled_at", "renewed_at", "che
 
 
 def last_of(connection: sqlite3.Connection) -> tuple[int, int, ClockAdjustment]:
-    """The moment and the number of the newest event, and whether the clock is being settled."""
-    at, last, kept = connection.execute(SQL["read_last"]).fetchone()
+    """The moment and the number of the newest event, and whether the clock is being settled.
+
+    `Refused` where a later version has brought the store to a schema that this one may not write to.
+    """
+    at, last, kept, oldest_writer = connection.execute(SQL["read_last"]).fetchone()
+    if oldest_writer > NEWEST:
+        check_writer(connection)
     return at, last, settling_of(kept)
 
 
@@ -221,6 +226,8 @@ class SqliteTransaction(RunLooks):
         self._connection = connection
         self._cache = cache
         cache.begin(connection.execute("PRAGMA data_version").fetchone()[0])
+        if cache.last is None:
+            cache.last = last_of(connection)  # and whether this version may still write
         self._clock = clock
         self._known = known
         self._spoiled = False

@@ -353,7 +353,7 @@ def _delivery(row: tuple[Any, ...]) -> Delivery:
 
 
 class SqliteReader(ExpenseLooks):
-    """A store to look at; `with` opens it. `current` is false where its schema is not this version's."""
+    """A store to look at; `with` opens it. `current` is false where its schema is not one for this version."""
 
     def __init__(self, location: str | Path, *, busy_timeout: int = 5_000) -> None:
         self.path = paths.locate(location)
@@ -387,7 +387,8 @@ class SqliteReader(ExpenseLooks):
         def version(connection: sqlite3.Connection) -> bool:
             if connection.execute(SQL["find_meta"]).fetchone() != (1,):
                 return False
-            return bool(connection.execute(SQL["read_version"]).fetchone() == (NEWEST,))
+            version, oldest_writer = connection.execute(SQL["read_version"]).fetchone() or (0, 0)
+            return bool(oldest_writer <= NEWEST <= version)
 
         return self._look(version)
 
