@@ -158,7 +158,7 @@ class BatchPlan:
         if not locks and self._all["made"]:
             wanted.tasks = self._named("made")
             locks = [Lock(LockKind.TASK, wanted.tasks, fresh=True)]
-        return await tx.take(locks, wanted)
+        return await tx.lock_and_read(locks, wanted)
 
     def reads(self, situation: RowSnapshot) -> Wanted | None:
         """What only the rows themselves tell to read; None: nothing."""
@@ -182,17 +182,17 @@ async def _find(tx: Transaction, search: Search) -> Sequence[str]:
         case "claimed":
             return await tx.find_claimed(CommandId(search.of))
         case "held":
-            return await tx.find_held(RunId(search.of), search.after, search.most)
+            return await tx.find_held(RunId(search.of), search.after, search.limit)
         case "leases":
-            return await tx.find_leases(search.after, search.most)
+            return await tx.find_leases(search.after, search.limit)
         case "open":
-            return await tx.find_open(RunId(search.of), search.most)
+            return await tx.find_open(RunId(search.of), search.limit)
         case "questions":
             return await tx.find_questions(TaskId(search.of))
         case "target":
             return await tx.find_target(TaskId(search.of))
         case "waiting":
-            return await tx.find_waiting(search.of, search.most)
+            return await tx.find_waiting(search.of, search.limit)
         case _:
             assert_never(search.what)
 
@@ -211,7 +211,7 @@ async def perform(
     tx: Transaction,
     plan: BatchPlan,
     lanes: Mapping[LaneKey, int],
-    draw: Callable[[], float],
+    rng: Callable[[], float],
     *,
     careful: bool = False,
 ) -> Performed:
@@ -230,7 +230,7 @@ async def perform(
     if any(rule.last for rule in plan.rules):
         order = sorted(order, key=lambda place: plan.rules[place].last)
     for place in order:
-        decision = _decided(book, plan.commands[place], draw() if plan.rules[place].chance else 0.0)
+        decision = _decided(book, plan.commands[place], rng() if plan.rules[place].chance else 0.0)
         if decision.claim is not None:
             claims.append((place, decision.claim))
         answers[place] = decision.answer if decision.error is None else decision.error

@@ -44,7 +44,7 @@ class Search(msgspec.Struct, frozen=True, order=True):
     of: str = ""
     after: str = ""
     """Where a walk goes on: only ids greater than this one."""
-    most: int = 0
+    limit: int = 0
 
 
 ASKING = Search("asking")

@@ -57,9 +57,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 def last_of(run: Run, runs: Mapping[RunId, Run]) -> tuple[Run, ...]:
     """The run and those in which it went on, in order; the last one tells how it all stands."""
     found = {run.id: run}
-    while run.continued_in in runs and run.continued_in not in found:
-        run = runs[run.continued_in]
-        found[run.id] = run
+    while (after := run.continued_in) is not None and after in runs and after not in found:
+        run = found[after] = runs[after]
     return tuple(found.values())
 
 

@@ -26,7 +26,17 @@ from allswell.errors import Bug
 from allswell.store.clock import ClockReading, Due, Moved
 from allswell.store.memory.locks import Key, Owner, Row
 from allswell.store.memory.tables import Database, Draft, Layer, LockRequest
-from allswell.store.port import LOCK_ORDER, NOTHING, Lock, LockKind, RowChanges, RowConflict, Rows, Wanted, take_in_turn
+from allswell.store.port import (
+    LOCK_ORDER,
+    NOTHING,
+    Lock,
+    LockKind,
+    RowChanges,
+    RowConflict,
+    Rows,
+    Wanted,
+    lock_and_read_in_turn,
+)
 
 if TYPE_CHECKING:
     from allswell.store.memory.store import MemoryStore
@@ -473,9 +483,9 @@ class MemoryTransaction:
             held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
             return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock, read the clock, and read what was locked."""
-        return await take_in_turn(self, locks, wanted)
+        return await lock_and_read_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows as committed now, or as written by this transaction."""

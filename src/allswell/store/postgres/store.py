@@ -484,7 +484,7 @@ class PostgresStore(PostgresViews):
         """Write deliveries as they are now, and forget those that are gone."""
         await self._write(lambda session: views.revise(session, changed, gone), "a delivery (view_timeout)")
 
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""
 
         def keep(session: Session) -> bool:
@@ -493,7 +493,7 @@ class PostgresStore(PostgresViews):
 
         return await self._write(keep, "what the watch keeps about itself (view_timeout)")
 
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""
 
         def keep(session: Session) -> None:

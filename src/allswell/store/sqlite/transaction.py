@@ -196,7 +196,7 @@ def word(connection: sqlite3.Connection, key: str) -> str | None:
     return None if found is None else found[0]
 
 
-def swap(connection: sqlite3.Connection, key: str, before: str | None, after: str) -> bool:
+def compare_and_set(connection: sqlite3.Connection, key: str, before: str | None, after: str) -> bool:
     """Keep something, if what was there is still there."""
     name, values = ("add_kept", (key, after)) if before is None else ("swap_kept", (after, key, before))
     return connection.execute(SQL[name], values).rowcount == 1
@@ -204,7 +204,7 @@ def swap(connection: sqlite3.Connection, key: str, before: str | None, after: st
 
 def move(connection: sqlite3.Connection, moved: Moved) -> None:
     """Write what has moved, and how far that has got."""
-    if not swap(connection, SETTLING, *moved.settling):
+    if not compare_and_set(connection, SETTLING, *moved.settling):
         raise RowConflict("another process has gone on settling the clock")
     if moved.distance is not None:
         connection.execute(SQL["put_kept"], (DISTANCE, moved.distance))
@@ -267,7 +267,7 @@ class SqliteTransaction(RunLooks):
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
         now = await self.now()
         if len(locks) == 1 and locks[0].fresh:
@@ -521,11 +521,11 @@ class SqliteTransaction(RunLooks):
             found = self._connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
 
-    def swap(self, key: str, before: str | None, after: str) -> bool:
+    def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something, if what was there is still there."""
-        return swap(self._connection, key, before, after)
+        return compare_and_set(self._connection, key, before, after)
 
-    def remember(self, key: str, value: str) -> None:
+    def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
         self._connection.execute(SQL["put_kept"], (key, value))
 
