@@ -28,7 +28,7 @@ from allswell.domain.ids import NO_COMMAND, CommandId, Millis, RunId, TaskId, ca
 from allswell.domain.lease.claim import Granted, Handed, HandOut, open_lanes, outside_shut_runs
 from allswell.domain.rules.command import Claim, Command
 from allswell.domain.rules.decide import decide, names_of
-from allswell.domain.rules.rule import Decision, LaneKey, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import ASKING, AwaitedRequest, Decision, LaneKey, ReadSet, RowSnapshot, Rule, Search
 from allswell.domain.task.aggregate import RunUnread
 from allswell.engine.unit_of_work import CommitEffects, UnitOfWork
 from allswell.errors import AllswellError, Bug
@@ -62,6 +62,7 @@ class BatchPlan:
         self.commands = commands
         self.rules: list[Rule[Any]] = []
         self.found: dict[Search, Sequence[str]] = {}
+        self.asking: Sequence[AwaitedRequest] = ()
         self.runs_found: dict[TaskId, RunId] = {}
         self._all: dict[str, dict[Any, None]] = {field: {} for field in ReadSet.__annotations__}
         """By the fields of `ReadSet`: what all commands together name."""
@@ -120,6 +121,9 @@ class BatchPlan:
         if self._all["searches"]:
             # In order: two units of work that look for the same claims must not wait for each other in a circle.
             searches = sorted(search for search in self._all["searches"] if can_name(search.of))
+            if ASKING in searches:
+                searches.remove(ASKING)
+                self.asking = await tx.find_asking()
             self.found = {search: await _find(tx, search) for search in searches}
             for command, rule in zip(self.commands, self.rules, strict=True):
                 if rule.found is not None:
@@ -177,8 +181,6 @@ class BatchPlan:
 
 async def _find(tx: Transaction, search: Search) -> Sequence[str]:
     match search.what:
-        case "asking":
-            return await tx.find_asking()
         case "claimed":
             return await tx.find_claimed(CommandId(search.of))
         case "held":
@@ -193,6 +195,8 @@ async def _find(tx: Transaction, search: Search) -> Sequence[str]:
             return await tx.find_target(TaskId(search.of))
         case "waiting":
             return await tx.find_waiting(search.of, search.limit)
+        case "asking":
+            raise Bug("who waits for whom is not found as ids")
         case _:
             assert_never(search.what)
 
@@ -221,7 +225,7 @@ async def perform(
     """
     plan = await plan.look(tx, careful=careful)
     now, rows = await plan.take(tx, careful=careful)
-    book = UnitOfWork(now, rows, lanes, plan.found, plan.runs_found, shares_runs=plan.shares_runs)
+    book = UnitOfWork(now, rows, lanes, plan.found, plan.asking, plan.runs_found, shares_runs=plan.shares_runs)
     if (more := plan.reads(book.situation)) is not None:
         book.add(await tx.read(more))
     answers: list[object] = [None] * len(plan.commands)

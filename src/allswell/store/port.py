@@ -35,6 +35,7 @@ from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, T
 from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Event, Position
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.aggregate import TaskAggregate
@@ -369,8 +370,8 @@ class Transaction(WakeupSender, RunHints, Protocol):
         """A task's role, and who holds it if anybody does; nothing, if there is no such task."""
         ...
 
-    async def find_asking(self) -> Sequence[str]:
-        """Which agents wait for an answer of which (`asking_lines` of every open request).
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
+        """Which agents wait for an answer of which (`awaited_requests` of every open one).
 
         Whoever asks next waits for the end of this transaction, so that two requests which would close a circle
         together see each other. Asked before anything is locked, and before `find_claimed`.

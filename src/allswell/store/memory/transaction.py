@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import OPEN, Lane, WaitState
@@ -679,7 +680,7 @@ class MemoryTransaction:
             found, lease = self.draft.tasks.get(task), self.draft.leases.get(task)
             return [] if found is None else [found.role, *([] if lease is None else [lease.agent])]
 
-    async def find_asking(self) -> Sequence[str]:
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; others who ask wait."""
         with self._statement:
             await self._store.give_way("find_asking")

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.lease.clock_change import TOLERATED
-from allswell.domain.mesh.request import asking_lines
+from allswell.domain.mesh.request import awaited_requests
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import Lane
@@ -269,10 +270,10 @@ class PostgresTransaction:
         """A task's role, and who holds it."""
         return [name for row in self._ask("find_target", task).fetchall() for name in row if name is not None]
 
-    async def find_asking(self) -> Sequence[str]:
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; whoever asks next waits for the end of this."""
         _, found = self._ask_all((SQL["lock_asking"], ()), (SQL["find_asking"], ()))
-        return asking_lines(
+        return awaited_requests(
             map(task_of, found.fetchall()), lambda ids: dict(self._ask("find_tokens", texts(ids)).fetchall())
         )
 

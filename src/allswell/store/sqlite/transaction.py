@@ -19,9 +19,10 @@ from msgspec.structs import astuple, replace
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.lease.clock_change import ClockAdjustment
 from allswell.domain.lease.model import LeaseRow
-from allswell.domain.mesh.request import asking_lines
+from allswell.domain.mesh.request import awaited_requests
 from allswell.domain.notify.delivery import Delivery
 from allswell.domain.rules.event import Position
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import Attempt, Lane, Ready, WaitState
@@ -149,10 +150,10 @@ class RunLooks:
         found = self._connection.execute(SQL["find_target"], (task,)).fetchall()
         return [name for row in found for name in row if name is not None]
 
-    async def find_asking(self) -> Sequence[str]:
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; nobody else can ask before this is over."""
         found = self._connection.execute(SQL["find_asking"]).fetchall()
-        return asking_lines(map(rows.task, found), self._tokens_of)
+        return awaited_requests(map(rows.task, found), self._tokens_of)
 
     def _tokens_of(self, tasks: Sequence[TaskId]) -> dict[TaskId, Token]:
         return dict(self._connection.execute(SQL["find_tokens"], (rows.text(tasks),)).fetchall())
