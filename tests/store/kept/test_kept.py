@@ -16,14 +16,17 @@ from allswell.app import store_for
 from allswell.domain.access.key import Sessions
 from allswell.domain.agents import status
 from allswell.domain.notify.delivery import DeliveryFilter
+from allswell.domain.run.run import Fanout
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.access.keys import Keyring
 from allswell.engine.status.task import state_of
+from allswell.store.port import Wanted
 from tests.interfaces.cli.upkeep import run
 from tests.patience import SECONDS
 from tests.store.kept.make import HERE
 from tests.store.kept.restore import restore_postgres, restore_sqlite
 from tests.store.kept.scene import NIGHTS, RAN_BEFORE, program
+from tests.support.conformance.place import read
 
 OF_FLOWS = {"digest": "held", "fetch": "done", "first": "done", "slow": "done", "cut": "held", "last": "waiting"}
 
@@ -127,6 +130,29 @@ def test_where_a_run_went_on_is_known_from_what_was_kept(url: str) -> None:
                 run = await watch.run(id_)
                 assert run is not None
                 assert (run.reason, run.continued_in, run.end_text) == (reason, continued, before)
+
+    asyncio.run(main())
+
+
+def test_a_walk_over_leases_goes_on_where_it_was(url: str) -> None:
+    """How far it had got was its reason once."""
+    execute(
+        url,
+        "INSERT INTO spread (id, outcome, reason, replaced_by) "
+        "VALUES ('r_x~1', 'moved', 't_reached', '[]'), ('t_y', 'failed', 'no such table', '[]')",
+    )
+
+    async def main() -> None:
+        store = store_for(url)
+        await store.open()
+        try:
+            found = (await read(store, Wanted(spreads=["r_x~1", "t_y"]))).spreads
+        finally:
+            await store.close()
+        assert found == {
+            "r_x~1": Fanout("r_x~1", "moved", "", reached="t_reached"),
+            "t_y": Fanout("t_y", "failed", "no such table"),
+        }
 
     asyncio.run(main())
 

@@ -163,7 +163,7 @@ def full_run(id_: str) -> Run:
 
 def spread(id_: str, outcome: str = "done") -> Fanout:
     """A consequence to be worked off."""
-    return Fanout(TaskId(id_), outcome, TEXT)
+    return Fanout(TaskId(id_), outcome, TEXT, reached=TEXT)
 
 
 def need(id_: str, target: str) -> WaitState:

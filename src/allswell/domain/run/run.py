@@ -74,9 +74,11 @@ class Fanout(msgspec.Struct, frozen=True, gc=False):
     outcome: str
     """The end state that is spread: a task's, or that which a run's tasks shall have; or `MOVED`."""
     reason: str
-    """Why; of a clock that has moved, the last lease that was reached."""
+    """Why; of a clock that has moved there is none."""
     replaced_by: tuple[TaskId, ...] = ()
     """The subtasks, where the task was split."""
+    reached: str = ""
+    """Of a clock that has moved, the last of the run's leases that was told of it."""
 
 
 MOVED = "moved"

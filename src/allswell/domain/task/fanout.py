@@ -223,13 +223,13 @@ def move_limits(situation: RowSnapshot, command: MoveLimits) -> Decision:
     spread, found = command.spread, situation.found[_held(command)]
     run = situation.runs[run_of_move(spread)]
     here = [situation.cases[TaskId(id_)] for id_ in sorted(found) if TaskId(id_) in situation.cases]
-    further = (replace(spread, reason=max(found)),) if len(found) == command.limit else ()
+    further = (replace(spread, reached=max(found)),) if len(found) == command.limit else ()
     moved = [move_limit(case, run) for case in here]
     return Decision(True, outcomes=moved, worked_off=(spread.id,), spreads=further)
 
 
 def _held(command: MoveLimits) -> Search:
-    return Search("held", run_of_move(command.spread), command.spread.reason, command.limit)
+    return Search("held", run_of_move(command.spread), command.spread.reached, command.limit)
 
 
 RULES = (

@@ -285,7 +285,7 @@ FROM allswell.expense
 WHERE cardinality($1::text[]) >= 0 AND told_at >= $2::bigint HAVING count(*) > 0
 
 -- name: read_spreads
-SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::text[])
+SELECT id, outcome, reason, replaced_by, reached FROM allswell.spread WHERE id = ANY($1::text[])
 
 -- name: read_runs
 SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
@@ -606,9 +606,9 @@ CROSS JOIN LATERAL (
 ON CONFLICT (task, token) DO UPDATE SET late = excluded.late, afterwards = excluded.afterwards
 
 -- name: insert_spreads
-INSERT INTO allswell.spread (id, outcome, reason, replaced_by)
-SELECT id, outcome, reason, replaced_by::text
-FROM json_to_recordset($1::json) AS x(id text, outcome text, reason text, replaced_by json)
+INSERT INTO allswell.spread (id, outcome, reason, replaced_by, reached)
+SELECT id, outcome, reason, replaced_by::text, reached
+FROM json_to_recordset($1::json) AS x(id text, outcome text, reason text, replaced_by json, reached text)
 
 -- name: delete_spreads
 DELETE FROM allswell.spread WHERE id = ANY($1::text[])

@@ -215,12 +215,12 @@ def agent(row: Row) -> Agent:
 
 def new_spread(spread: Fanout) -> Row:
     """A spread as `insert_spread` takes it."""
-    return (spread.id, spread.outcome, spread.reason, text(spread.replaced_by))
+    return (spread.id, spread.outcome, spread.reason, text(spread.replaced_by), spread.reached)
 
 
 def spread(row: Row) -> Fanout:
     """A spread from a row."""
-    return Fanout(row[0], row[1], row[2], _tasks.decode(row[3]))
+    return Fanout(row[0], row[1], row[2], _tasks.decode(row[3]), row[4])
 
 
 def lane(row: Row) -> Lane:

@@ -36,7 +36,8 @@ SELECT task FROM json_each(?) AS given CROSS JOIN lease ON lease.task = given.va
 
 -- name: read_spread
 -- Consequences by id.
-SELECT spread.id, outcome, reason, replaced_by FROM json_each(?) AS given CROSS JOIN spread ON spread.id = given.value;
+SELECT spread.id, outcome, reason, replaced_by, reached
+FROM json_each(?) AS given CROSS JOIN spread ON spread.id = given.value;
 
 -- name: read_run
 -- Runs by id.
@@ -346,7 +347,7 @@ UPDATE attempt SET late = ?, afterwards = ? WHERE task = ? AND token = ?;
 
 -- name: insert_spread
 -- A consequence to be worked off.
-INSERT INTO spread (id, outcome, reason, replaced_by) VALUES (?, ?, ?, ?);
+INSERT INTO spread (id, outcome, reason, replaced_by, reached) VALUES (?, ?, ?, ?, ?);
 
 -- name: delete_spread
 -- Consequences that were worked off.
