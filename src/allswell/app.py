@@ -84,7 +84,7 @@ def make_watch(  # noqa: PLR0913 - each has a name
     chance = chance or random.Random()
     engine = Engine(
         store,
-        draw=chance.random,
+        rng=chance.random,
         clock=clock,
         pace=pace,
         sweeping=sweeping,
@@ -116,7 +116,7 @@ def watch_on(
 
         clock, chance = SystemClock(), random.Random()
         ids = Ids(clock.wall, chance.getrandbits)
-        behind = RemoteBackend(server_at(url, pace, tell_of_wait), ids, clock=clock, draw=chance.random, pace=pace)
+        behind = RemoteBackend(server_at(url, pace, tell_of_wait), ids, clock=clock, rng=chance.random, pace=pace)
         return Watch(behind, ids, policies=policies, mesh=replace(mesh, agents=None))
     return make_watch(
         store_for(url),
@@ -165,7 +165,7 @@ def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_w
     store, clock, chance = store_for(url), SystemClock(), random.Random()
     engine = Engine(
         store,
-        draw=chance.random,
+        rng=chance.random,
         clock=clock,
         pace=settings.pace(),
         machine=None if store.shared_clock else this_machine(),

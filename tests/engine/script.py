@@ -386,7 +386,7 @@ async def stands(engine: Engine) -> dict[str, object]:
         "expenses": [await store.view_expenses(row.task.id) for row in rows],
         "spent": await store.view_spent("role"),
         "counts": sorted((await store.view_counts()).items()),
-        "unaccounted": await store.view_unaccounted(),
+        "unaccounted": await store.view_orphans(),
         "journal": [entry.event for entry in await store.journal(Position(), 100_000)],
     }
     return {name: msgspec.to_builtins(rows) for name, rows in seen.items()}

@@ -49,7 +49,7 @@ class Sleepy(SystemClock):
 async def process(store: Store, clock: Clock, machine: str | None = "this one") -> AsyncIterator[Watch]:
     """A process on a store that only answers: nobody sweeps in it unless it is told to."""
     chance = random.Random(1)
-    engine = Engine(store, draw=chance.random, clock=clock, sweeping=False, machine=machine)
+    engine = Engine(store, rng=chance.random, clock=clock, sweeping=False, machine=machine)
     async with Watch(engine, Ids(clock.wall, chance.getrandbits)) as watch:
         yield watch
 

@@ -186,7 +186,7 @@ def test_a_walk_over_many_rows_that_is_cut_off_is_taken_up_where_it_was() -> Non
             async with process(stage.store.another(faults=weather), stage.clock) as dies:
                 await engine_of(dies).sweeper.settle()
         assert weather.commits == 3
-        word = await stage.store.recall(SETTLING)
+        word = await stage.store.get(SETTLING)
         assert word is not None
         assert '"after"' in word
         async with process(stage.store.another(), stage.clock) as next_one:
@@ -224,7 +224,7 @@ class Cut:
 async def process(store: Store, clock: Clock, machine: str | None = "this one") -> AsyncIterator[Watch]:
     """A process that only answers: nobody sweeps in it unless it is told to."""
     chance = random.Random(1)
-    engine = Engine(store, draw=chance.random, clock=clock, sweeping=False, machine=machine)
+    engine = Engine(store, rng=chance.random, clock=clock, sweeping=False, machine=machine)
     async with Watch(engine, Ids(clock.wall, chance.getrandbits)) as watch:
         yield watch
 

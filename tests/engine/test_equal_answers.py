@@ -58,7 +58,7 @@ class StoppedClock:
 
 
 def engine_on(store: Store, clock: StoppedClock | None = None) -> Engine:
-    return Engine(store, draw=lambda: 0.25, clock=clock, sweeping=False)
+    return Engine(store, rng=lambda: 0.25, clock=clock, sweeping=False)
 
 
 async def write_script(seed: int, *, timed: bool) -> tuple[list[Line], list[object]]:

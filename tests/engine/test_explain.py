@@ -183,7 +183,7 @@ def test_a_used_up_account_of_those_who_could_take_it_is_named() -> None:
         async def say(*posts: AgentSlot) -> None:
             said = msgspec.json.encode(msgspec.structs.replace(kept, posts=(*posts, *others))).decode()
             before = (await watch._engine.store.view_kept(PRESENCE_PREFIX)).get(PRESENCE_PREFIX + "main")
-            assert await watch._engine.store.swap(PRESENCE_PREFIX + "main", before, said)
+            assert await watch._engine.store.compare_and_set(PRESENCE_PREFIX + "main", before, said)
 
         await say(writer)
         told = await asked(watch, task)

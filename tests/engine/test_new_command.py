@@ -37,7 +37,7 @@ def skip_rest(situation: RowSnapshot, command: SkipRest) -> Decision:
 
 
 def still_open(command: SkipRest) -> Search:
-    return Search("open", command.run, most=100)
+    return Search("open", command.run, limit=100)
 
 
 RULE = Rule(

@@ -8,10 +8,10 @@ import pytest
 import allswell
 from allswell.domain.ids import Millis
 from allswell.domain.lease import expiry as ticking
+from allswell.domain.rules.query import Agenda
 from allswell.domain.run.run import Run
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange
 from allswell.store.memory import MemoryStore
-from allswell.store.views import Agenda
 from allswell.testing.loop import VirtualClock, run
 from allswell.testing.sim.process import engine_of
 

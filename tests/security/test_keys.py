@@ -562,7 +562,7 @@ def test_words_that_cannot_be_read_break_no_screen(server: Served) -> None:
     async def write(text: str) -> None:
         async with make_watch(store_for(server.store)) as watch:
             for word in ("supervisor.broken", "survivors.broken"):
-                await engine_of(watch).store.remember(word, text)
+                await engine_of(watch).store.put(word, text)
 
     asyncio.run(write("\1"))
     try:

@@ -36,7 +36,7 @@ def lease_is_not_locked() -> Iterator[None]:
         now = await tx.now()
         return now, await tx.read(port.only_locked(wanted, locked))
 
-    with patch.object(transaction, "take_in_turn", take):
+    with patch.object(transaction, "lock_and_read_in_turn", take):
         yield
 
 
@@ -47,7 +47,7 @@ def clock_is_read_before_the_locks() -> Iterator[None]:
         locked = await port.lock_in_turn(tx, locks)
         return early, await tx.read(port.only_locked(wanted, locked))
 
-    with patch.object(transaction, "take_in_turn", take):
+    with patch.object(transaction, "lock_and_read_in_turn", take):
         yield
 
 

@@ -116,7 +116,7 @@ def circles_are_not_looked_for() -> Iterator[None]:
 
 @mutant("agents never wait for each other in a circle")
 def those_who_ask_at_once_do_not_see_each_other() -> Iterator[None]:
-    async def blind(self: Any) -> list[str]:
+    async def blind(self: Any) -> list[Any]:
         del self
         return []
 
@@ -126,11 +126,11 @@ def those_who_ask_at_once_do_not_see_each_other() -> Iterator[None]:
 
 @mutant("only who waits is in a circle")
 def who_lost_its_lease_waits_on() -> Iterator[None]:
-    def all_of_them(requests: Any, tokens_of: Any) -> list[str]:
+    def all_of_them(requests: Any, tokens_of: Any) -> list[Any]:
         del tokens_of
-        return sorted(line for task in requests if (line := circle._asking_line(task)) is not None)
+        return sorted(one for task in requests if (one := circle._awaited(task)) is not None)
 
-    with patch.object(tables, "asking_lines", all_of_them):
+    with patch.object(tables, "awaited_requests", all_of_them):
         yield
 
 

@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 import allswell
+from allswell.domain.rules.query import ViewCounts, ViewOrphans, ViewTasks
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.status.verdict import look
 from allswell.store.port import run_sync
 from allswell.store.sqlite import views
-from allswell.store.sqlite import views as accounting
 from allswell.store.sqlite.views import SqliteReader
 
 MANY = 100_000
@@ -71,10 +71,11 @@ def steps(path: Path, ask: Callable[[sqlite3.Connection], object]) -> int:
 
 def test_on_sqlite_nothing_looks_at_each_task(filled: Path) -> None:
     """A count by an index takes a step or two for each row; a look at where each one stands took 40."""
-    assert steps(filled, accounting.counts) < 12
-    assert steps(filled, lambda connection: accounting.unaccounted(connection, 100)) < 12
+    assert steps(filled, lambda connection: views.counts(connection, ViewCounts())) < 12
+    assert steps(filled, lambda connection: views.orphans(connection, ViewOrphans(100))) < 12
     for which in (TaskFilter(states=("held",)), TaskFilter(open=True, role="run", states=("ready",))):
-        assert steps(filled, lambda connection, which=which: views.tasks(connection, which)) == 0  # type: ignore[misc]
+        asked = ViewTasks(which)
+        assert steps(filled, lambda connection, asked=asked: views.tasks(connection, asked)) == 0  # type: ignore[misc]
 
 
 def test_and_what_it_says_is_so(filled: Path) -> None:
@@ -102,7 +103,7 @@ def test_one_that_nothing_will_move_is_found_among_them(filled: Path, tmp_path: 
         connection.execute(harm)
     connection.close()
     with SqliteReader(tmp_path / "x.db") as reader:
-        (lost,) = run_sync(reader.view_unaccounted())
+        (lost,) = run_sync(reader.view_orphans())
         row = run_sync(reader.view_task(lost))
     assert row is not None
     assert found in (row.task.id, row.task.name)
@@ -134,12 +135,12 @@ def test_on_postgres_the_same(pg_url: str) -> None:
         async with allswell.open(pg_url) as watch:
             store = watch._engine.store
             assert await store.view_counts() == {"held": 1, "waiting": 1, "delayed": 1, "ready": 5_002}
-            assert await store.view_unaccounted() == []
+            assert await store.view_orphans() == []
             assert [row.task.name for row in await store.view_tasks(TaskFilter(states=("held",)))] == ["held"]
             expert = TaskFilter(open=True, role="expert", states=("ready",))
             assert [row.task.name for row in await store.view_tasks(expert)] == ["a request"]
             with psycopg.connect(pg_url, autocommit=True) as connection:
                 connection.execute("DELETE FROM allswell.ready WHERE task = 't_x77'")
-            assert await store.view_unaccounted() == ["t_x77"]
+            assert await store.view_orphans() == ["t_x77"]
 
     asyncio.run(ask())

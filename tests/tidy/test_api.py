@@ -9,7 +9,7 @@ import pytest
 import allswell
 from allswell.engine.lease import Held
 from allswell.engine.sync import SyncHeld
-from tests.tidy import public_api
+from tests.tidy import public_api, sync_watch
 
 LOOP = {"clock", "draw", "hold", "on_event", "on_ready", "outbox", "own_loop", "pace", "take_up", "views"}
 """What only makes sense in the watch's own loop: for guards, flows, sinks and readers that live there."""
@@ -74,6 +74,10 @@ def test_code_that_is_not_async_has_the_same_calls(
         assert waited_for(one.return_annotation) == str(other.return_annotation), name
         expected = [(p.name, p.kind, p.default, waited_for(p.annotation)) for p in one.parameters.values()]
         assert [(p.name, p.kind, p.default, str(p.annotation)) for p in other.parameters.values()] == expected, name
+
+
+def test_the_watch_for_code_that_is_not_async_is_current() -> None:
+    assert sync_watch.KEPT.read_text() == sync_watch.generate(), "write it anew: python -m tests.tidy.sync_watch"
 
 
 def test_a_program_without_async_reads_speaks_for_others_and_follows() -> None:

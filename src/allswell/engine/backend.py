@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from allswell.domain.ids import RunId, TaskId
 from allswell.domain.lease.claim import Granted
 from allswell.domain.lease.holder import Orders
 from allswell.domain.question import HeldBack
@@ -26,7 +25,7 @@ from allswell.engine.timings import Timings
 from allswell.engine.wakeup import Signal
 from allswell.errors import AllswellError, Unavailable
 from allswell.store.port import KeyValue, Store
-from allswell.store.views import Outbox, Views
+from allswell.store.views import Outbox
 from allswell.timing.clock import Clock
 
 
@@ -37,20 +36,12 @@ class Claimed(msgspec.Struct, frozen=True):
     sent: float
 
 
-class Records(Views, KeyValue, Outbox, Protocol):
+class Records(Outbox, KeyValue, Protocol):
     """What is kept, as far as a watch looks at it or keeps something there itself."""
 
     @property
     def url(self) -> str:
         """Where it is."""
-        ...
-
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done, by id, a page at a time after an id."""
-        ...
-
-    async def view_cursors(self) -> dict[str, Position]:
-        """Every follower that has ever got anywhere, and where."""
         ...
 
     async def advance(self, follower: str, position: Position) -> None:
@@ -86,7 +77,7 @@ class Backend(Protocol):
         """Fired when the journal may have grown."""
         ...
 
-    def draw(self) -> float:
+    def rng(self) -> float:
         """A number by chance, from 0 to 1."""
         ...
 

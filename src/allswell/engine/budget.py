@@ -46,7 +46,7 @@ def money(amount: float, where: str) -> int:
 async def limit_run(engine: Backend, run: RunId, amount: float | None) -> None:
     """What a run may cost, said when it is opened; the first word counts. None: anything."""
     if amount is not None:
-        await engine.store.swap(f"{_KEY}{run}", None, str(money(amount, "max_cost_usd")))
+        await engine.store.compare_and_set(f"{_KEY}{run}", None, str(money(amount, "max_cost_usd")))
 
 
 async def _spent(engine: Backend, by: SpentBy, key: str, since: Millis) -> Spent | None:
@@ -69,7 +69,7 @@ async def hold_to_budgets(engine: Backend, ids: Ids, role: str, run: RunId | Non
     if role:
         wanted.append(("role", role, budgets.roles.get(role), tomorrow))
     if run is not None:
-        text = await engine.store.recall(f"{_KEY}{run}")
+        text = await engine.store.get(f"{_KEY}{run}")
         wanted.append(("run", run, int(text) if text else None, None))
     reached = []
     for by, key, limit, until in wanted:

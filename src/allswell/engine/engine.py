@@ -104,7 +104,7 @@ class Engine:
         self,
         store: Store,
         *,
-        draw: Callable[[], float],
+        rng: Callable[[], float],
         clock: Clock | None = None,
         pace: Timings = DEFAULT_PACE,
         sweeping: bool = True,
@@ -116,14 +116,14 @@ class Engine:
         self._tell_of_wait = tell_of_wait
         self.pause_on_question = pause_on_question
         self.pace = pace
-        self.draw = draw
+        self.rng = rng
         self.clock = clock or SystemClock()
         self.loop: asyncio.AbstractEventLoop | None = None
         """Where it runs; None while it is not open."""
         self.ready = Signal()
         self.journal = Signal()
         self.sweeper = Sweeper(
-            store, clock=self.clock, pace=pace, draw=draw, tell=self._tell, call=self._call, machine=machine
+            store, clock=self.clock, pace=pace, rng=rng, tell=self._tell, call=self._call, machine=machine
         )
         self._sweeping = sweeping
         self._hearing = False
@@ -135,7 +135,7 @@ class Engine:
             self._commit,
             name="decisions",
             pace=pace,
-            draw=draw,
+            rng=rng,
             tell=self._tell,
             unwanted=self._give_back,
             max_parallel=store.max_parallel,
@@ -144,7 +144,7 @@ class Engine:
             partial(self._commit, durable=False),
             name="check-ins",
             pace=pace,
-            draw=draw,
+            rng=rng,
             tell=self._tell,
             unwanted=lambda _: None,
         )
@@ -152,7 +152,7 @@ class Engine:
             self._record,
             name="steps",
             pace=pace,
-            draw=draw,
+            rng=rng,
             tell=self._tell_steps,
             unwanted=lambda _: None,
         )
@@ -278,7 +278,7 @@ class Engine:
                 self._ready_elsewhere.rewarded()
             if granted or left <= 0:
                 return Claimed(granted, sent)
-            await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
+            await either(news, min(left, self.pace.claim_poll * (0.75 + self.rng() / 2)))
 
     async def claim_each(self, claims: Sequence[Claim]) -> tuple[list[list[Granted] | AllswellError], float]:
         """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
@@ -351,7 +351,7 @@ class Engine:
         def work(tx: Transaction) -> Awaitable[Performed]:
             nonlocal tried
             careful, tried = tried, True
-            return perform(tx, plan, self._lanes, self.draw, careful=careful)
+            return perform(tx, plan, self._lanes, self.rng, careful=careful)
 
         call = _nothing if silent else self._call
         while True:

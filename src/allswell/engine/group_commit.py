@@ -155,7 +155,7 @@ class Batcher(Generic[C]):
         *,
         name: str,
         pace: Timings,
-        draw: Callable[[], float],
+        rng: Callable[[], float],
         tell: Callable[[CommitEffects], None],
         unwanted: Callable[[Sequence[object]], None],
         max_parallel: int = 1,
@@ -164,7 +164,7 @@ class Batcher(Generic[C]):
         self.max_parallel = max_parallel
         self._perform = perform
         self._pace = pace
-        self._draw = draw
+        self._rng = rng
         self._tell = tell
         self._unwanted = unwanted
         self._queue: deque[WaitingCommand[C]] = deque()
@@ -271,7 +271,7 @@ class Batcher(Generic[C]):
         async def wait(error: Unavailable) -> bool:
             nonlocal pause
             self._give_up_on_the_impatient(batch.waiting, error)
-            await asyncio.sleep(pause * (0.5 + self._draw() / 2))
+            await asyncio.sleep(pause * (0.5 + self._rng() / 2))
             pause = min(pause * 2, self._pace.retry_most)
             return not all(waiting.future.done() for waiting in batch.waiting)
 

@@ -111,7 +111,7 @@ class KnownAgents:
         """This agent was here."""
         name = family(agent)
         if name and name not in self._noted and name.isprintable() and len(name) <= 200:  # else it is refused anyway
-            await self._store.remember(f"{_SEEN}{name}", "1")
+            await self._store.put(f"{_SEEN}{name}", "1")
             self._noted.add(name)
 
     async def check(self, to: str) -> None:
@@ -350,7 +350,7 @@ class Mesh:
             lives = _LIVES if lease is None else _lives(lease) / 1_000
             if lease is not None and checkin is not None and renew is not None:
                 await _show_life(lease, now, checkin, renew)
-            poll = self._engine.pace.follow_poll * (0.75 + self._engine.draw() / 2)
+            poll = self._engine.pace.follow_poll * (0.75 + self._engine.rng() / 2)
             pause = max(min(left, poll * 4, lives), min(poll / 4, lives))
             await either(news, min(pause, max(until - loop.time(), 0.0)))
 
@@ -432,7 +432,7 @@ class Mesh:
             if fresh or left <= 0:
                 await self._listed(agent, fresh)
                 return found
-            await either(news, min(left, self._engine.pace.follow_poll * (0.75 + self._engine.draw() / 2) * 4))
+            await either(news, min(left, self._engine.pace.follow_poll * (0.75 + self._engine.rng() / 2) * 4))
 
     async def _listed(self, agent: str, items: Sequence[InboxItem]) -> None:
         """Note what was listed; a key that does not speak for the agent changes nothing by looking."""

@@ -28,7 +28,7 @@ from allswell.domain.ids import NO_COMMAND, CommandId, Millis, RunId, TaskId, ca
 from allswell.domain.lease.claim import Granted, Handed, HandOut, open_lanes, outside_shut_runs
 from allswell.domain.rules.command import Claim, Command
 from allswell.domain.rules.decide import decide, names_of
-from allswell.domain.rules.rule import Decision, LaneKey, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import ASKING, AwaitedRequest, Decision, LaneKey, ReadSet, RowSnapshot, Rule, Search
 from allswell.domain.task.aggregate import RunUnread
 from allswell.engine.unit_of_work import CommitEffects, UnitOfWork
 from allswell.errors import AllswellError, Bug
@@ -62,6 +62,7 @@ class BatchPlan:
         self.commands = commands
         self.rules: list[Rule[Any]] = []
         self.found: dict[Search, Sequence[str]] = {}
+        self.asking: Sequence[AwaitedRequest] = ()
         self.runs_found: dict[TaskId, RunId] = {}
         self._all: dict[str, dict[Any, None]] = {field: {} for field in ReadSet.__annotations__}
         """By the fields of `ReadSet`: what all commands together name."""
@@ -120,6 +121,9 @@ class BatchPlan:
         if self._all["searches"]:
             # In order: two units of work that look for the same claims must not wait for each other in a circle.
             searches = sorted(search for search in self._all["searches"] if can_name(search.of))
+            if ASKING in searches:
+                searches.remove(ASKING)
+                self.asking = await tx.find_asking()
             self.found = {search: await _find(tx, search) for search in searches}
             for command, rule in zip(self.commands, self.rules, strict=True):
                 if rule.found is not None:
@@ -158,7 +162,7 @@ class BatchPlan:
         if not locks and self._all["made"]:
             wanted.tasks = self._named("made")
             locks = [Lock(LockKind.TASK, wanted.tasks, fresh=True)]
-        return await tx.take(locks, wanted)
+        return await tx.lock_and_read(locks, wanted)
 
     def reads(self, situation: RowSnapshot) -> Wanted | None:
         """What only the rows themselves tell to read; None: nothing."""
@@ -177,22 +181,22 @@ class BatchPlan:
 
 async def _find(tx: Transaction, search: Search) -> Sequence[str]:
     match search.what:
-        case "asking":
-            return await tx.find_asking()
         case "claimed":
             return await tx.find_claimed(CommandId(search.of))
         case "held":
-            return await tx.find_held(RunId(search.of), search.after, search.most)
+            return await tx.find_held(RunId(search.of), search.after, search.limit)
         case "leases":
-            return await tx.find_leases(search.after, search.most)
+            return await tx.find_leases(search.after, search.limit)
         case "open":
-            return await tx.find_open(RunId(search.of), search.most)
+            return await tx.find_open(RunId(search.of), search.limit)
         case "questions":
             return await tx.find_questions(TaskId(search.of))
         case "target":
             return await tx.find_target(TaskId(search.of))
         case "waiting":
-            return await tx.find_waiting(search.of, search.most)
+            return await tx.find_waiting(search.of, search.limit)
+        case "asking":
+            raise Bug("who waits for whom is not found as ids")
         case _:
             assert_never(search.what)
 
@@ -211,7 +215,7 @@ async def perform(
     tx: Transaction,
     plan: BatchPlan,
     lanes: Mapping[LaneKey, int],
-    draw: Callable[[], float],
+    rng: Callable[[], float],
     *,
     careful: bool = False,
 ) -> Performed:
@@ -221,7 +225,7 @@ async def perform(
     """
     plan = await plan.look(tx, careful=careful)
     now, rows = await plan.take(tx, careful=careful)
-    book = UnitOfWork(now, rows, lanes, plan.found, plan.runs_found, shares_runs=plan.shares_runs)
+    book = UnitOfWork(now, rows, lanes, plan.found, plan.asking, plan.runs_found, shares_runs=plan.shares_runs)
     if (more := plan.reads(book.situation)) is not None:
         book.add(await tx.read(more))
     answers: list[object] = [None] * len(plan.commands)
@@ -230,7 +234,7 @@ async def perform(
     if any(rule.last for rule in plan.rules):
         order = sorted(order, key=lambda place: plan.rules[place].last)
     for place in order:
-        decision = _decided(book, plan.commands[place], draw() if plan.rules[place].chance else 0.0)
+        decision = _decided(book, plan.commands[place], rng() if plan.rules[place].chance else 0.0)
         if decision.claim is not None:
             claims.append((place, decision.claim))
         answers[place] = decision.answer if decision.error is None else decision.error

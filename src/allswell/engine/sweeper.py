@@ -102,7 +102,7 @@ class Sweeper:
         *,
         clock: Clock,
         pace: Timings,
-        draw: Callable[[], float],
+        rng: Callable[[], float],
         tell: Callable[[CommitEffects], None],
         call: Callable[[CommitEffects], Wakeup],
         machine: str | None,
@@ -110,7 +110,7 @@ class Sweeper:
         self._store = store
         self._clock = clock
         self._pace = pace
-        self._draw = draw
+        self._rng = rng
         self._tell = tell
         self._call = call
         self._machine = machine
@@ -163,7 +163,7 @@ class Sweeper:
             steps += len(waiting)
             worked = [await self._spread_one(id_) for id_ in waiting]
             if not any(worked):  # somebody else is about it
-                await asyncio.sleep(self._pace.sweep_busy * (0.5 + self._draw()))
+                await asyncio.sleep(self._pace.sweep_busy * (0.5 + self._rng()))
 
     async def _spread_one(self, id_: str) -> bool:
         return await self._guarded([id_], lambda tx: spread(tx, id_))
@@ -179,7 +179,7 @@ class Sweeper:
             except SetBack:
                 sleep = 0.0  # the clock was set in this very moment; the next look sees to it
             except (Unavailable, CommitUnknown):  # unknown can only be the end of a look, which has changed nothing
-                sleep = pause * (0.5 + self._draw() / 2)
+                sleep = pause * (0.5 + self._rng() / 2)
                 pause = min(pause * 2, self._pace.retry_most)
             except Exception:
                 log.exception("a look at the agenda failed; the next is in %g s", self._pace.retry_most)
@@ -197,7 +197,7 @@ class Sweeper:
             return 0.0
         due = agenda.next_due
         if not agenda.spreads and (due is None or due > agenda.now):
-            most = self._pace.sweep_most * (0.75 + self._draw() / 4)
+            most = self._pace.sweep_most * (0.75 + self._rng() / 4)
             sleep = most if due is None else min(most, (due - agenda.now) / 1000)
             self._next_look = agenda.now + sleep * 1000
             return sleep
@@ -209,7 +209,7 @@ class Sweeper:
         for id_ in spreads:
             if id_ not in self._set_aside:
                 worked = await self._spread_one(id_) or worked
-        return 0.0 if worked else self._pace.sweep_busy * (0.5 + self._draw())
+        return 0.0 if worked else self._pace.sweep_busy * (0.5 + self._rng())
 
     async def _tick(self, dues: Sequence[Due]) -> bool:
         """Handle timers together; if that breaks as a whole, one by one, so that only the sick one is set aside."""
@@ -285,7 +285,7 @@ class Sweeper:
 
     async def _take_up(self, word: str, apart: int) -> int:
         """What was noted, or what is so now where nobody has; a clock that only creeps is noted anew."""
-        kept = distance_on(self._machine, await self._store.recall(word))
+        kept = distance_on(self._machine, await self._store.get(word))
         if kept is None or (not self._far(apart, kept) and abs(kept - apart) * 2 > self._pace.clock_jump * 1000):
             await self._note(word, apart)
             return apart
@@ -299,7 +299,7 @@ class Sweeper:
             _, slept = self._distances()
             if not self._far(slept, self._slept):
                 return
-            kept = distance_on(self._machine, await self._store.recall(_SLEPT))
+            kept = distance_on(self._machine, await self._store.get(_SLEPT))
             if kept is None or self._far(slept, kept):
                 await self._give_one_more_window(slept - self._slept)
                 await self._note(_SLEPT, slept)
@@ -330,7 +330,7 @@ class Sweeper:
 
     async def _note(self, word: str, apart: int) -> None:
         if self._machine is not None:
-            await self._store.remember(word, distance_note(self._machine, apart))
+            await self._store.put(word, distance_note(self._machine, apart))
 
     async def _give_one_more_window(self, jumped: int) -> None:
         after: object = ""

@@ -1,18 +1,17 @@
 """The watch for code that is not async: the same calls, each waiting for its answer.
 
-Every call has the parameters that its async counterpart has; tests/tidy/test_api.py holds them to each other.
+Generated from `watch.py` and `lease.py`, with their parameters and sentences: change those, and then run
+`python -m tests.tidy.sync_watch`. What cannot be generated is in `sync_base.py`.
 """
+
+# ruff: noqa: ANN401, PLR0913 - as the calls have it that these are made of
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Unpack
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.denied import Denied
@@ -24,119 +23,222 @@ from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.mesh.request import InboxItem
 from allswell.domain.question import Option, Question
 from allswell.domain.rules.command import NewTask
-from allswell.domain.rules.event import Entry, Event, Position
+from allswell.domain.rules.event import Event
 from allswell.domain.run.run import Run
 from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit
 from allswell.domain.service.calls import ServiceReply
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import Attempt, Handover, RequestAnswer, TaskFilter, TaskRow
+from allswell.domain.task.model import Attempt, RequestAnswer, TaskFilter, TaskRow
 from allswell.domain.task.policy import Policy
-from allswell.engine.lease import Held, Lease
 from allswell.engine.mesh import Requested, Wishes
-from allswell.engine.watch import Watch, to_nobody
-from allswell.errors import AllswellError, Unavailable
-
-if TYPE_CHECKING:
-    from allswell.engine.submission import Submitted
-
-
-# A watch in a thread of its own, and the way to have something done there.
-#
-# An event loop of its own runs in a background thread, so leases are renewed and timers swept while the caller works.
-
-T = TypeVar("T")
+from allswell.engine.submission import Submitted
+from allswell.engine.sync_base import AttemptHandle, LeaseFields, OwnThread, unwrap
+from allswell.engine.watch import to_nobody
+from allswell.errors import AllswellError
 
 
-class OwnThread:
-    """A watch that is open in a loop and a thread of its own."""
+class SyncHeld(AttemptHandle):
+    """One attempt at one task, held by somebody."""
 
-    def __init__(self, make: Callable[[], Watch]) -> None:
-        self._make = make
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="allswell", daemon=True)
-        self._opened: threading.Event = threading.Event()
-        self._closing: asyncio.Event | None = None
-        self._error: BaseException | None = None
-        self._watch: Watch | None = None
-        self._guard = threading.Lock()
-        self._over = False
+    def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
+        """Prove progress; the answer says how much time is left and whether a check-in is owed."""
+        return self._wait_for(self._held.checkin(note, progress=progress))
 
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._live())
-        except BaseException as error:  # noqa: BLE001 - it is raised again in start() or stop()
-            self._error = error
-        finally:
-            with self._guard:
-                self._over = True
-            self._loop.run_until_complete(self._end_all())
-            self._opened.set()
-            self._loop.close()
+    def renew(self) -> Orders:
+        """Prove life, not progress."""
+        return self._wait_for(self._held.renew())
 
-    async def _live(self) -> None:
-        self._closing = asyncio.Event()
-        async with self._make() as watch:
-            self._watch = watch
-            self._opened.set()
-            await self._closing.wait()
-            self._watch = None
+    def suspend(self, by: str, *, ago: int = 0) -> None:
+        """A person has stopped the command, with this signal, so many milliseconds ago: its limit stands."""
+        self._wait_for(self._held.suspend(by, ago=ago))
 
-    async def _end_all(self) -> None:
-        """Whoever still waits for an answer is told that none will come."""
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+    def go_on(self) -> Orders:
+        """The command goes on, if it was stopped; its limit is later by the time that it stood."""
+        return self._wait_for(self._held.go_on())
 
-    def start(self) -> Self:
-        """Open the watch; what is wrong with it is raised here."""
-        self._thread.start()
-        self._opened.wait()
-        self._raise()
-        return self
+    def note_refusal(self, words: str) -> None:
+        """The provider refuses the command's client, which tries again by itself; nothing: it goes on."""
+        self._wait_for(self._held.note_refusal(words))
 
-    def stop(self) -> None:
-        """Close the watch and end its thread."""
-        if self._closing is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._closing.set)
-        self._thread.join()
-        self._raise()
+    def complete(self, result: object = None, *, command: str | None = None, warning: str = "") -> None:
+        """The task is done; `warning` is what a human should know of the attempt all the same."""
+        self._wait_for(self._held.complete(result, command=command, warning=warning))
 
-    def _raise(self) -> None:
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+    def verified(
+        self,
+        *,
+        passed: bool,
+        why: str,
+        said: str = "",
+        elapsed: int = 0,
+        by: str = "",
+        result: object = UNSET,
+        hold: bool = False,
+        warning: str = "",
+    ) -> AfterCheck:
+        """What the verification of this attempt's work came to, by whoever supervises it; what follows from that.
 
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the watch's loop and wait for it, or until the watch is closed."""
-        with self._guard:
-            if self._over:
-                work.close()
-                raise Unavailable("the watch is closed")
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise Unavailable("the watch was closed before the store answered") from None
+        `why` is its exit code in words, `said` the end of what it printed, `elapsed` in ms. Without `result`, what the
+        holder brought when it said that it was done stands. With `hold` the holder keeps a task that it has to mend.
+        """
+        return self._wait_for(
+            self._held.verified(
+                passed=passed, why=why, said=said, elapsed=elapsed, by=by, result=result, hold=hold, warning=warning
+            )
+        )
 
-    @property
-    def inner(self) -> Watch:
-        """The watch behind it, which lives in a loop and a thread of its own; for what carries its calls there."""
-        return self._open
+    def fail(
+        self,
+        error: BaseException | str | Failure,
+        *,
+        error_class: ErrorClass | str | None = None,
+        retry_after: Duration | None = None,
+        services: Sequence[str] = (),
+        command: str | None = None,
+    ) -> None:
+        """This attempt failed; the error's class decides what follows."""
+        self._wait_for(
+            self._held.fail(error, error_class=error_class, retry_after=retry_after, services=services, command=command)
+        )
 
-    @property
-    def _open(self) -> Watch:
-        if self._watch is None:
-            raise Unavailable("the watch is closed")
-        return self._watch
+    def release(self, reason: str = "released", *, delay: Duration = 0, command: str | None = None) -> None:
+        """Give the task back: neither a failure nor a timeout."""
+        self._wait_for(self._held.release(reason, delay=delay, command=command))
+
+    def recover(self) -> None:
+        """The agent was marked as stalled and has been ended for real: take its task back (O8)."""
+        self._wait_for(self._held.recover())
+
+    def end_idle(self, idle: int | None = None, said: str = "") -> None:
+        """This attempt showed no progress for so long and has been ended: back to the pool, and counted (O4).
+
+        `said` is what it printed last, for whoever is asked about it.
+        """
+        self._wait_for(self._held.end_idle(idle, said))
+
+    def spend(self, expense: Expense) -> bool:
+        """What this attempt has cost so far, also after its end; whether its task has reached what it may."""
+        return self._wait_for(self._held.spend(expense))
+
+    def end_costly(self) -> None:
+        """The task has cost what it may, and this attempt was ended for it: a human is asked."""
+        self._wait_for(self._held.end_costly())
+
+    def keep(self, receipt: str, status: str, path: str = "") -> None:
+        """Have the journal know of a receipt; also after the lease has ended."""
+        self._wait_for(self._held.keep(receipt, status, path))
+
+    def ask(
+        self,
+        text: str,
+        options: Sequence[Option] = (),
+        *,
+        hold: bool = False,
+        command: str | None = None,
+        denied: Denied | None = None,
+    ) -> QuestionId:
+        """Ask a human; unless `hold`, this attempt ends and the task waits for the answer.
+
+        `denied` are calls that the agent's program refused: the human may allow one of them for the next attempt.
+        """
+        return self._wait_for(self._held.ask(text, options, hold=hold, command=command, denied=denied))
+
+    def delegate(
+        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None, key: str | None = None
+    ) -> TaskId:
+        """Hand a focused request to an expert of this role, and keep working; the request is a task of its own.
+
+        It is tried once, and has `delegation_timeout` if nothing else is said, but at most what this attempt has left.
+        Under the same `key` a task delegates it once.
+        """
+        return self._wait_for(self._held.delegate(role, name, payload=payload, timeout=timeout, key=key))
+
+    def request(
+        self,
+        to: str,
+        kind: str,
+        summary: str,
+        *,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Requested:
+        """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer.
+
+        Where nobody answers, this attempt is over and its task waits for the request; what to do instead is `next`, a
+        task of `roles` (this task's own role, if nothing is said), claimed with `lease`.
+        """
+        handed: Requested = self._handed(
+            self._wait_for(self._held.request(to, kind, summary, roles=roles, lease=lease, **wishes))
+        )
+        return handed
+
+    def kind_for(self, to: str) -> str:
+        """What is meant by a request of which only whom it is for was said: an agent that is known is asked itself."""
+        return self._wait_for(self._held.kind_for(to))
+
+    def send_request(self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[Wishes]) -> TaskId:
+        """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
+        return self._wait_for(self._held.send_request(to, kind, summary, waits=waits, **wishes))
+
+    def wait_for(
+        self,
+        request: str,
+        *,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        claims: bool = True,
+        wait: Duration | None = None,
+    ) -> Requested:
+        """Wait for a request that this attempt has asked; without `claims` nothing else is claimed if it blocks.
+
+        With `wait` it is waited for so long at most, and what nobody has answered by then is `open`.
+        """
+        handed: Requested = self._handed(
+            self._wait_for(self._held.wait_for(request, roles=roles, lease=lease, claims=claims, wait=wait))
+        )
+        return handed
+
+    def is_exhausted(self, request: str) -> bool | None:
+        """Whether nobody has answered a request, and it is about to block the task; None: it has ended, or has."""
+        return self._wait_for(self._held.is_exhausted(request))
+
+    def inbox(self, *, roles: Sequence[str] = (), mesh: bool = False) -> list[InboxItem]:
+        """The requests for the holder of this attempt, which has these roles; with `mesh` those for others."""
+        return self._wait_for(self._held.inbox(roles=roles, mesh=mesh))
+
+    def respond(self, request: str, answer: object = None, *, roles: Sequence[str] = ()) -> None:
+        """Answer a request as the holder of this attempt."""
+        self._wait_for(self._held.respond(request, answer, roles=roles))
+
+    def decline(self, request: str, reason: str = "", *, roles: Sequence[str] = ()) -> None:
+        """Decline a request that is addressed to the holder of this attempt."""
+        self._wait_for(self._held.decline(request, reason, roles=roles))
+
+    def requested(self, request: TaskId) -> tuple[str, str | None]:
+        """How a request of this task's stands: `open`, `blocked` or its end, and its result or the reason, as JSON."""
+        return self._wait_for(self._held.requested(request))
+
+    def answered(self) -> list[RequestAnswer]:
+        """What other agents have answered during this attempt that it did not wait for."""
+        return self._wait_for(self._held.answered())
+
+    def question(self, question: QuestionId) -> Question | None:
+        """A question as it stands: what became of one that was asked while the task was kept."""
+        return self._wait_for(self._held.question(question))
+
+    def past(self) -> Attempt | None:
+        """How the store has ended this attempt; None while it has not."""
+        return self._wait_for(self._held.past())
 
 
-# The reading half of a watch, for code that is not async.
+class SyncLease(LeaseFields, SyncHeld):
+    """The right to one attempt at one task, for code that is not async."""
 
 
-class SyncLooking(OwnThread):
-    """What can be looked at in an open watch."""
+class SyncWatch(OwnThread):
+    """An open watch, for code that is not async."""
 
     def now(self) -> Millis:
         """The store's clock, in milliseconds since the epoch."""
@@ -146,12 +248,12 @@ class SyncLooking(OwnThread):
         """One task as it stands."""
         return self.wait_for(self._open.task(task))
 
-    def payload(self, task: str) -> Any:  # noqa: ANN401 - whatever the submitter put in
+    def payload(self, task: str) -> Any:
         """What was submitted with a task; None for what is no task."""
         return self.wait_for(self._open.payload(task))
 
-    def result(self, task: str) -> Any:  # noqa: ANN401 - whatever the holder gave
-        """A finished task's result."""
+    def result(self, task: str) -> Any:
+        """The result of a task that is done; what its holder says before that was verified is none yet."""
         return self.wait_for(self._open.result(task))
 
     def tasks(self, which: TaskFilter | None = None) -> list[TaskRow]:
@@ -194,473 +296,31 @@ class SyncLooking(OwnThread):
         """Open tasks that nothing will ever move again. There are none: that is the promise, and this checks it."""
         return self.wait_for(self._open.unaccounted())
 
-    def events(self, *, after: Position | None = None, follow: bool = False) -> Iterator[Entry]:
-        """The journal, from the start or after a position; with `follow`, it goes on as things happen."""
-        if follow:
-            return self._followed(after)
+    def admit(self, service: str, policy: BreakerPolicy) -> ServiceReply:
+        """May this service be called now? Whoever finds its breaker half-open is the probe."""
+        return self.wait_for(self._open.admit(service, policy))
 
-        async def read() -> list[Entry]:
-            return [entry async for entry in self._open.events(after=after)]
+    def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> ServiceReply:
+        """What came of a call that was let through."""
+        return self.wait_for(self._open.report(permit, outcome, policy))
 
-        return iter(self.wait_for(read()))
+    def park(self, service: str, delay: int) -> ServiceReply:
+        """Nobody calls this service for so many milliseconds."""
+        return self.wait_for(self._open.park(service, delay))
 
-    def _followed(self, after: Position | None) -> Iterator[Entry]:
-        entries = self._open.events(after=after, follow=True)
-
-        async def following() -> Entry:
-            return await anext(entries)
-
-        while True:
-            yield self.wait_for(following())
-
-    def follow(self, name: str, handler: Callable[[Sequence[Entry]], None]) -> None:
-        """Hand the journal to `handler` from where it last was, in a thread, for as long as this watch is open."""
-
-        async def handed(entries: Sequence[Entry]) -> None:
-            await asyncio.to_thread(handler, entries)
-
-        async def begin() -> None:
-            self._open.follow(name, handed)
-
-        self.wait_for(begin())
-
-
-# What is held, for code that is not async: an attempt known by its task, token and agent, and a lease of one's own.
-
-
-class SyncHeld:
-    """One attempt at one task, held by somebody."""
-
-    def __init__(self, watch: OwnThread, held: Held) -> None:
-        self._watch = watch
-        self._wait_for = watch.wait_for
-        self._held = held
-        self.task = held.task
-        self.token = held.token
-        self.agent = held.agent
-
-    def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
-        """Prove progress; the answer says how much time is left and whether a check-in is owed."""
-        return self._wait_for(self._held.checkin(note, progress=progress))
-
-    def renew(self) -> Orders:
-        """Prove life, not progress."""
-        return self._wait_for(self._held.renew())
-
-    def suspend(self, by: str, *, ago: int = 0) -> None:
-        """A person has stopped the command, with this signal, so many milliseconds ago: its limit stands."""
-        self._wait_for(self._held.suspend(by, ago=ago))
-
-    def go_on(self) -> Orders:
-        """The command goes on, if it was stopped; its limit is later by the time that it stood."""
-        return self._wait_for(self._held.go_on())
-
-    def note_refusal(self, words: str) -> None:
-        """The provider refuses the command's client, which tries again by itself; nothing: it goes on."""
-        self._wait_for(self._held.note_refusal(words))
-
-    def complete(self, result: object = None, *, command: str | None = None, warning: str = "") -> None:
-        """The task is done; `warning` is what a human should know of the attempt all the same."""
-        self._wait_for(self._held.complete(result, command=command, warning=warning))
-
-    def fail(
-        self,
-        error: BaseException | str | Failure,
-        *,
-        error_class: ErrorClass | str | None = None,
-        retry_after: Duration | None = None,
-        services: Sequence[str] = (),
-        command: str | None = None,
+    def ask_for_help(
+        self, service: str, cause: ErrorClass, reason: str, message: str = "", *, holds: bool = False
     ) -> None:
-        """This attempt failed; the error's class decides what follows."""
-        said = self._held.fail(
-            error, error_class=error_class, retry_after=retry_after, services=services, command=command
-        )
-        self._wait_for(said)
+        """Calls to a service are given up for something that only a human can mend: ask, once per cause.
 
-    def release(self, reason: str = "released", *, delay: Duration = 0, command: str | None = None) -> None:
-        """Give the task back: neither a failure nor a timeout."""
-        self._wait_for(self._held.release(reason, delay=delay, command=command))
-
-    def recover(self) -> None:
-        """The agent was marked as stalled and has been ended for real: take its task back."""
-        self._wait_for(self._held.recover())
-
-    def end_idle(self, idle: int | None = None, said: str = "") -> None:
-        """This attempt showed no progress for so long and has been ended: back to the pool, and counted."""
-        self._wait_for(self._held.end_idle(idle, said))
-
-    def spend(self, expense: Expense) -> bool:
-        """What this attempt has cost so far; whether its task has reached what it may."""
-        return self._wait_for(self._held.spend(expense))
-
-    def end_costly(self) -> None:
-        """The task has cost what it may, and this attempt was ended for it: a human is asked."""
-        self._wait_for(self._held.end_costly())
-
-    def verified(  # noqa: PLR0913 - all are keywords
-        self,
-        *,
-        passed: bool,
-        why: str,
-        said: str = "",
-        elapsed: int = 0,
-        by: str = "",
-        result: object = UNSET,
-        hold: bool = False,
-        warning: str = "",
-    ) -> AfterCheck:
-        """What the verification of this attempt's work came to, by whoever supervises it; what follows from that."""
-        return self._wait_for(
-            self._held.verified(
-                passed=passed,
-                why=why,
-                said=said,
-                elapsed=elapsed,
-                by=by,
-                result=result,
-                hold=hold,
-                warning=warning,
-            )
-        )
-
-    def keep(self, receipt: str, status: str, path: str = "") -> None:
-        """Have the journal know of a receipt; also after the lease has ended."""
-        self._wait_for(self._held.keep(receipt, status, path))
-
-    def ask(
-        self,
-        text: str,
-        options: Sequence[Option] = (),
-        *,
-        hold: bool = False,
-        command: str | None = None,
-        denied: Denied | None = None,
-    ) -> QuestionId:
-        """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
-        return self._wait_for(self._held.ask(text, options, hold=hold, command=command, denied=denied))
-
-    def delegate(
-        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None, key: str | None = None
-    ) -> TaskId:
-        """Hand a focused request to an expert of this role, and keep working; the request is a task of its own."""
-        return self._wait_for(self._held.delegate(role, name, payload=payload, timeout=timeout, key=key))
-
-    def request(
-        self,
-        to: str,
-        kind: str,
-        summary: str,
-        *,
-        roles: Sequence[str] | None = None,
-        lease: Duration | None = None,
-        **wishes: Unpack[Wishes],
-    ) -> Requested:
-        """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer."""
-        asking = self._held.request(to, kind, summary, roles=roles, lease=lease, **wishes)
-        return self._with_next(self._wait_for(asking))
-
-    def kind_for(self, to: str) -> str:
-        """What is meant by a request of which only whom it is for was said: an agent that is known is asked itself."""
-        return self._wait_for(self._held.kind_for(to))
-
-    def send_request(self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[Wishes]) -> TaskId:
-        """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
-        return self._wait_for(self._held.send_request(to, kind, summary, waits=waits, **wishes))
-
-    def wait_for(
-        self,
-        request: str,
-        *,
-        roles: Sequence[str] | None = None,
-        lease: Duration | None = None,
-        claims: bool = True,
-        wait: Duration | None = None,
-    ) -> Requested:
-        """Wait for a request that this attempt has asked; without `claims` nothing else is claimed if it blocks."""
-        waiting = self._held.wait_for(request, roles=roles, lease=lease, claims=claims, wait=wait)
-        return self._with_next(self._wait_for(waiting))
-
-    def is_exhausted(self, request: str) -> bool | None:
-        """Whether nobody has answered a request, and it is about to block the task; None: it has ended, or has."""
-        return self._wait_for(self._held.is_exhausted(request))
-
-    def inbox(self, *, roles: Sequence[str] = (), mesh: bool = False) -> list[InboxItem]:
-        """The requests for the holder of this attempt, which has these roles; with `mesh` those for others."""
-        return self._wait_for(self._held.inbox(roles=roles, mesh=mesh))
-
-    def respond(self, request: str, answer: object = None, *, roles: Sequence[str] = ()) -> None:
-        """Answer a request as the holder of this attempt."""
-        self._wait_for(self._held.respond(request, answer, roles=roles))
-
-    def decline(self, request: str, reason: str = "", *, roles: Sequence[str] = ()) -> None:
-        """Decline a request that is addressed to the holder of this attempt."""
-        self._wait_for(self._held.decline(request, reason, roles=roles))
-
-    def _with_next(self, ended: Requested) -> Requested:
-        following = ended.next
-        return ended if following is None else replace(ended, next=SyncLease(self._watch, following))
-
-    def requested(self, request: TaskId) -> tuple[str, str | None]:
-        """How a request of this task's stands: `open`, `blocked` or its end, and its result or the reason, as JSON."""
-        return self._wait_for(self._held.requested(request))
-
-    def answered(self) -> list[RequestAnswer]:
-        """What other agents have answered during this attempt that it did not wait for."""
-        return self._wait_for(self._held.answered())
-
-    def question(self, question: QuestionId) -> Question | None:
-        """A question as it stands: what became of one that was asked while the task was kept."""
-        return self._wait_for(self._held.question(question))
-
-    def past(self) -> Attempt | None:
-        """How the store has ended this attempt; None while it has not."""
-        return self._wait_for(self._held.past())
-
-
-class SyncLease(SyncHeld):
-    """The right to one attempt at one task, for code that is not async."""
-
-    def __init__(self, watch: OwnThread, lease: Lease) -> None:
-        super().__init__(watch, lease)
-        self.inner = lease
-        """The lease behind it, which belongs to the watch's own loop."""
-        self.attempt: int = lease.attempt
-        self.name: str = lease.name
-        self.role: str = lease.role
-        self.run: RunId | None = lease.run
-        self.payload: Any = lease.payload
-        self.handover: Handover | None = lease.handover
-        self.notes: Sequence[str] = lease.notes
-        self.answers: Sequence[RequestAnswer] = lease.answers
-
-    def payload_as(self, shape: type[T]) -> T:
-        """What was submitted with the task, as this; `msgspec.ValidationError` where it is something else."""
-        return self.inner.payload_as(shape)
-
-    @property
-    def remaining(self) -> int:
-        """How long the lease can still be trusted, in ms."""
-
-        async def look() -> int:
-            return self.inner.remaining
-
-        return self._wait_for(look())
-
-
-# The working half of a watch, for code that is not async: submit, claim, answer, speak for others.
-
-
-class SyncWatch(SyncLooking):
-    """An open watch, for code that is not async."""
-
-    # --- work -------------------------------------------------------------------------------------------------------
-
-    def submit(  # noqa: PLR0913 - all keywords, each a field of the task
-        self,
-        name: str,
-        *,
-        payload: object = None,
-        role: str = "",
-        services: Iterable[str] = (),
-        priority: int = 0,
-        needs: Iterable[str] = (),
-        barred: Iterable[str] = (),
-        run: str | None = None,
-        not_before: int | None = None,
-        critical: bool = False,
-        if_need_fails: Literal["skip", "run"] = "skip",
-        policy: Policy | None = None,
-        timeout: Duration | None = None,
-        idle: Duration | None = None,
-        retries: int | None = None,
-        max_cost_usd: float | None = None,
-        verify: str | Sequence[str] | None = None,
-        key: str | None = None,
-    ) -> TaskId:
-        """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once.
-
-        What it needs is named by id, or by name where only one task has it.
+        With `holds` it is an account of agents, and they get nothing to do before the answer.
         """
-        submitting = self._open.submit(
-            name,
-            payload=payload,
-            role=role,
-            services=services,
-            priority=priority,
-            needs=needs,
-            barred=barred,
-            run=run,
-            not_before=not_before,
-            critical=critical,
-            if_need_fails=if_need_fails,
-            policy=policy,
-            timeout=timeout,
-            idle=idle,
-            retries=retries,
-            max_cost_usd=max_cost_usd,
-            verify=verify,
-            key=key,
-        )
-        return self.wait_for(submitting)
-
-    def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[TaskId]:
-        """Hand over many tasks at once, all or none."""
-        return self.wait_for(self._open.submit_many(tasks))
-
-    def submit_all(
-        self,
-        tasks: Iterable[Mapping[str, Any]],
-        *,
-        run_timeout: Duration | None = None,
-        run_cost: float | None = None,
-        told: Callable[[Sequence[TaskId]], None] = to_nobody,
-        progress: Callable[[int, int | None], None] = to_nobody,
-    ) -> Submitted:
-        """Hand over any number of tasks in parcels; all are looked at before the first is handed over.
-
-        As `Watch.submit_all`; `told` and `progress` are called in the watch's own thread.
-        """
-        submitting = self._open.submit_all(
-            tasks, run_timeout=run_timeout, run_cost=run_cost, told=told, progress=progress
-        )
-        return self.wait_for(submitting)
-
-    def prepare(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
-        """Tasks from plain mappings, with ids, for `submit_prepared`; nothing is handed over yet."""
-        return self.wait_for(self._open.prepare(tasks))
-
-    def submit_prepared(self, tasks: Sequence[NewTask]) -> None:
-        """Hand over tasks that have their ids already, all or none; those that are there already stay as they are."""
-        self.wait_for(self._open.submit_prepared(tasks))
-
-    def policy_for(self, role: str) -> Policy:
-        """The policy of a role's tasks that set nothing by themselves."""
-        return self._open.policy_for(role)
-
-    def claim(
-        self,
-        *,
-        agent: str,
-        roles: Sequence[str] | None = None,
-        wait: Duration = 0,
-        lease: Duration | None = None,
-        command: str | None = None,
-        task: str | None = None,
-    ) -> SyncLease | None:
-        """Take one task, or None if there is none within `wait`.
-
-        With `task` it is that one or none.
-        """
-        got = self.claim_many(1, agent=agent, roles=roles, wait=wait, lease=lease, command=command, task=task)
-        return got[0] if got else None
-
-    def claim_many(
-        self,
-        count: int,
-        *,
-        agent: str,
-        roles: Sequence[str] | None = None,
-        wait: Duration = 0,
-        lease: Duration | None = None,
-        command: str | None = None,
-        task: str | None = None,
-    ) -> list[SyncLease]:
-        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
-        claiming = self._open.claim_many(
-            count, agent=agent, roles=roles, wait=wait, lease=lease, command=command, task=task
-        )
-        return [SyncLease(self, got) for got in self.wait_for(claiming)]
-
-    def claim_each(
-        self, tasks: Sequence[TaskId], *, agent: str, lease: int | None = None
-    ) -> list[SyncLease | AllswellError | None]:
-        """Take these tasks, each if it can be had; a lease, None, or what is wrong, for each."""
-        got = self.wait_for(self._open.claim_each(tasks, agent=agent, lease=lease))
-        return [SyncLease(self, one) if isinstance(one, Lease) else one for one in got]
-
-    def checkin_many(self, leases: Sequence[SyncLease]) -> list[Orders | AllswellError]:
-        """Prove progress on many leases at once; orders, or what went wrong, for each."""
-        return self.wait_for(self._open.checkin_many([lease.inner for lease in leases]))
-
-    def renew_many(self, leases: Sequence[SyncLease]) -> list[Orders | AllswellError]:
-        """Renew many leases at once, without proof of progress; orders, or what went wrong, for each."""
-        return self.wait_for(self._open.renew_many([lease.inner for lease in leases]))
-
-    def complete_many(self, done: Sequence[tuple[SyncLease, object]]) -> list[AllswellError | None]:
-        """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
-        return self.wait_for(self._open.complete_many([(lease.inner, result) for lease, result in done]))
-
-    def cancel(self, task: str, reason: str = "cancelled", *, command: str | None = None) -> None:
-        """Call a task off, whoever holds it."""
-        self.wait_for(self._open.cancel(task, reason, command=command))
-
-    def retry(
-        self,
-        task: str,
-        *,
-        dependents: bool = False,
-        again: bool = False,
-        run: str | None = None,
-        by: str = "",
-        command: str | None = None,
-    ) -> dict[TaskId, TaskId]:
-        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones."""
-        return self.wait_for(
-            self._open.retry(task, dependents=dependents, again=again, run=run, by=by, command=command)
-        )
-
-    def open_run(
-        self,
-        name: str,
-        *,
-        timeout: Duration | None = None,
-        key: str | None = None,
-        run: str | None = None,
-        after: str | None = None,
-        max_cost_usd: float | None = None,
-    ) -> RunId:
-        """Open a run; nothing in it outlives its timeout. Under the same `key` or `run` it is opened once."""
-        return self.wait_for(
-            self._open.open_run(name, timeout=timeout, key=key, run=run, after=after, max_cost_usd=max_cost_usd)
-        )
-
-    def end_run(self, run: str, reason: str = "ended", *, command: str | None = None) -> None:
-        """End a run and everything in it that is still open."""
-        self.wait_for(self._open.end_run(run, reason, command=command))
-
-    def answer(  # noqa: PLR0913 - all but three are keywords
-        self,
-        question: str,
-        option: str,
-        text: str = "",
-        *,
-        subtasks: Iterable[Mapping[str, Any]] = (),
-        timeout: Duration | None = None,
-        by: str = "",
-        command: str | None = None,
-        max_cost_usd: float | None = None,
-    ) -> None:
-        """Decide a question; the option acts."""
-        said = option, text
-        answering = self._open.answer(
-            question, *said, subtasks=subtasks, timeout=timeout, by=by, command=command, max_cost_usd=max_cost_usd
-        )
-        self.wait_for(answering)
-
-    def dismiss(self, what: str, by: str, *, command: str | None = None) -> None:
-        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
-        self.wait_for(self._open.dismiss(what, by, command=command))
-
-    def unpark(self, service: str, by: str, *, command: str | None = None) -> None:
-        """Have a service called again that asked to wait, or that failed: a human knows that it works."""
-        self.wait_for(self._open.unpark(service, by, command=command))
-
-    # --- for those who speak for others -------------------------------------------------------------------------------
+        self.wait_for(self._open.ask_for_help(service, cause, reason, message, holds=holds))
 
     def held(self, task: str, token: int, agent: str) -> SyncHeld:
         """An attempt that somebody holds, to speak for it: nothing is asked before something is said."""
-        return SyncHeld(self, self._open.held(task, token, agent))
+        handed: SyncHeld = self._handed(self._open.held(task, token, agent))
+        return handed
 
     def request(
         self,
@@ -674,7 +334,10 @@ class SyncWatch(SyncLooking):
         **wishes: Unpack[Wishes],
     ) -> Requested:
         """Ask another agent for whoever holds an attempt, and wait for the answer: as `SyncLease.request`."""
-        return held.request(to, kind, summary, roles=roles, lease=lease, **wishes)
+        handed: Requested = self._handed(
+            self.wait_for(self._open.request(to, kind, summary, held=unwrap(held), roles=roles, lease=lease, **wishes))
+        )
+        return handed
 
     def inbox(
         self, agent: str, *, roles: Sequence[str] = (), wait: Duration = 0, mesh: bool = False
@@ -702,13 +365,229 @@ class SyncWatch(SyncLooking):
         """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
         self.wait_for(self._open.decline(request, reason, agent=agent, roles=roles, command=command))
 
-    def new_run(self) -> RunId:
-        """An id for a run that is to be opened later, by `open_run(…, run=…)`."""
+    def claim(
+        self,
+        *,
+        agent: str,
+        roles: Sequence[str] | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        command: str | None = None,
+        task: str | None = None,
+    ) -> SyncLease | None:
+        """Take one task, or None if there is none within `wait`.
 
-        async def new() -> RunId:
-            return self._open.new_run()
+        With `task` it is that one or none.
+        """
+        handed: SyncLease | None = self._handed(
+            self.wait_for(
+                self._open.claim(agent=agent, roles=roles, wait=wait, lease=lease, command=command, task=task)
+            )
+        )
+        return handed
 
-        return self.wait_for(new())
+    def claim_many(
+        self,
+        count: int,
+        *,
+        agent: str,
+        roles: Sequence[str] | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        command: str | None = None,
+        task: str | None = None,
+    ) -> list[SyncLease]:
+        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
+        handed: list[SyncLease] = self._handed(
+            self.wait_for(
+                self._open.claim_many(
+                    count, agent=agent, roles=roles, wait=wait, lease=lease, command=command, task=task
+                )
+            )
+        )
+        return handed
+
+    def claim_each(
+        self, tasks: Sequence[TaskId], *, agent: str, lease: int | None = None
+    ) -> list[SyncLease | AllswellError | None]:
+        """Take these tasks, each if it can be had; a lease, None, or what is wrong, for each."""
+        handed: list[SyncLease | AllswellError | None] = self._handed(
+            self.wait_for(self._open.claim_each(tasks, agent=agent, lease=lease))
+        )
+        return handed
+
+    def checkin_many(self, leases: Sequence[SyncLease]) -> list[Orders | AllswellError]:
+        """Prove progress on many leases at once; orders, or what went wrong, for each."""
+        return self.wait_for(self._open.checkin_many(unwrap(leases)))
+
+    def renew_many(self, leases: Sequence[SyncLease]) -> list[Orders | AllswellError]:
+        """Renew many leases at once, without proof of progress; orders, or what went wrong, for each."""
+        return self.wait_for(self._open.renew_many(unwrap(leases)))
+
+    def complete_many(self, done: Sequence[tuple[SyncLease, object]]) -> list[AllswellError | None]:
+        """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
+        return self.wait_for(self._open.complete_many(unwrap(done)))
+
+    def retry(
+        self,
+        task: str,
+        *,
+        dependents: bool = False,
+        again: bool = False,
+        run: str | None = None,
+        by: str = "",
+        command: str | None = None,
+    ) -> dict[TaskId, TaskId]:
+        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones.
+
+        With `dependents`, those that were skipped because of it, too; one that is done only with `again`. The new ones
+        are in the run of the old ones, which must be open, or in `run`. Under the same `command` it is done once, and
+        answered with the same ids.
+        """
+        return self.wait_for(
+            self._open.retry(task, dependents=dependents, again=again, run=run, by=by, command=command)
+        )
+
+    def dismiss(self, what: str, by: str, *, command: str | None = None) -> None:
+        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
+        self.wait_for(self._open.dismiss(what, by, command=command))
+
+    def unpark(self, service: str, by: str, *, command: str | None = None) -> None:
+        """Have a service called again that asked to wait, or that failed: a human knows that it works."""
+        self.wait_for(self._open.unpark(service, by, command=command))
+
+    def submit(
+        self,
+        name: str,
+        *,
+        payload: object = None,
+        role: str = "",
+        services: Iterable[str] = (),
+        priority: int = 0,
+        needs: Iterable[str] = (),
+        barred: Iterable[str] = (),
+        run: str | None = None,
+        not_before: int | None = None,
+        critical: bool = False,
+        if_need_fails: Literal["skip", "run"] = "skip",
+        policy: Policy | None = None,
+        timeout: Duration | None = None,
+        idle: Duration | None = None,
+        retries: int | None = None,
+        max_cost_usd: float | None = None,
+        verify: str | Sequence[str] | None = None,
+        key: str | None = None,
+    ) -> TaskId:
+        """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once.
+
+        What it needs is named by id, or by name where only one task has it.
+        """
+        return self.wait_for(
+            self._open.submit(
+                name,
+                payload=payload,
+                role=role,
+                services=services,
+                priority=priority,
+                needs=needs,
+                barred=barred,
+                run=run,
+                not_before=not_before,
+                critical=critical,
+                if_need_fails=if_need_fails,
+                policy=policy,
+                timeout=timeout,
+                idle=idle,
+                retries=retries,
+                max_cost_usd=max_cost_usd,
+                verify=verify,
+                key=key,
+            )
+        )
+
+    def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[TaskId]:
+        """Hand over many tasks at once, all or none."""
+        return self.wait_for(self._open.submit_many(tasks))
+
+    def submit_all(
+        self,
+        tasks: Iterable[Mapping[str, Any]],
+        *,
+        run_timeout: Duration | None = None,
+        run_cost: float | None = None,
+        told: Callable[[Sequence[TaskId]], None] = to_nobody,
+        progress: Callable[[int, int | None], None] = to_nobody,
+    ) -> Submitted:
+        """Hand over any number of tasks in parcels; all are looked at before the first is handed over.
+
+        `tasks` is gone through more than once, and where it can be, no more than a parcel is held at a time; a parcel
+        is accepted whole or not at all. A task's `run` may be a name here: the run that is open under it is joined, or
+        a new one opened, with `run_timeout` and `run_cost` (USD). `told` hears the ids, in the order of the tasks;
+        `progress` how many were looked at, and then how many of how many were submitted.
+        """
+        return self.wait_for(
+            self._open.submit_all(tasks, run_timeout=run_timeout, run_cost=run_cost, told=told, progress=progress)
+        )
+
+    def prepare(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
+        """Tasks from plain mappings, with ids, for `submit_prepared`; nothing is handed over yet."""
+        return self.wait_for(self._open.prepare(tasks))
+
+    def submit_prepared(self, tasks: Sequence[NewTask]) -> None:
+        """Hand over tasks that have their ids already, all or none; those that are there already stay as they are."""
+        self.wait_for(self._open.submit_prepared(tasks))
+
+    def cancel(self, task: str, reason: str = "cancelled", *, command: str | None = None) -> None:
+        """Call a task off, whoever holds it."""
+        self.wait_for(self._open.cancel(task, reason, command=command))
+
+    def open_run(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        run: str | None = None,
+        after: str | None = None,
+        max_cost_usd: float | None = None,
+    ) -> RunId:
+        """Open a run; nothing in it outlives its timeout. Under the same `key` or `run` it is opened once.
+
+        It goes on with the work of a run that has ended, if `after` names one.
+        """
+        return self.wait_for(
+            self._open.open_run(name, timeout=timeout, key=key, run=run, after=after, max_cost_usd=max_cost_usd)
+        )
+
+    def end_run(self, run: str, reason: str = "ended", *, command: str | None = None) -> None:
+        """End a run and everything in it that is still open."""
+        self.wait_for(self._open.end_run(run, reason, command=command))
+
+    def answer(
+        self,
+        question: str,
+        option: str,
+        text: str = "",
+        *,
+        subtasks: Iterable[Mapping[str, Any]] = (),
+        timeout: Duration | None = None,
+        by: str = "",
+        command: str | None = None,
+        max_cost_usd: float | None = None,
+    ) -> None:
+        """Decide a question; the option acts."""
+        self.wait_for(
+            self._open.answer(
+                question,
+                option,
+                text,
+                subtasks=subtasks,
+                timeout=timeout,
+                by=by,
+                command=command,
+                max_cost_usd=max_cost_usd,
+            )
+        )
 
     def notice(self, event: Event) -> None:
         """Write into the journal what was seen or done; it changes nothing else."""
@@ -725,26 +604,6 @@ class SyncWatch(SyncLooking):
     def sweep_once(self) -> bool:
         """Do now what is due: lapsed leases, reached limits, consequences. Whether nothing is left to do."""
         return self.wait_for(self._open.sweep_once())
-
-    # --- for guards: the breakers of services -------------------------------------------------------------------------
-
-    def admit(self, service: str, policy: BreakerPolicy) -> ServiceReply:
-        """May this service be called now? Whoever finds its breaker half-open is the probe."""
-        return self.wait_for(self._open.admit(service, policy))
-
-    def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> ServiceReply:
-        """What came of a call that was let through."""
-        return self.wait_for(self._open.report(permit, outcome, policy))
-
-    def park(self, service: str, delay: int) -> ServiceReply:
-        """Nobody calls this service for so many milliseconds."""
-        return self.wait_for(self._open.park(service, delay))
-
-    def ask_for_help(
-        self, service: str, cause: ErrorClass, reason: str, message: str = "", *, holds: bool = False
-    ) -> None:
-        """Calls to a service are given up for something that only a human can mend: ask, once per cause."""
-        self.wait_for(self._open.ask_for_help(service, cause, reason, message, holds=holds))
 
 
 __all__ = ["SyncHeld", "SyncLease", "SyncWatch"]

@@ -16,7 +16,7 @@ from allswell.domain.ids import AgentId, Millis, RunId, TaskId
 from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.question import Question
 from allswell.domain.rules.command import NewTask
-from allswell.domain.rules.rule import Decision, LaneKey, RowSnapshot, Search
+from allswell.domain.rules.rule import AwaitedRequest, Decision, LaneKey, RowSnapshot, Search
 from allswell.domain.run.run import Run, moved
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.aggregate import RunUnread, TaskAggregate, TaskChange
@@ -73,6 +73,7 @@ class UnitOfWork:
         rows: Rows,
         lanes: Mapping[LaneKey, int],
         found: Mapping[Search, Sequence[str]],
+        asking: Sequence[AwaitedRequest],
         runs_found: Mapping[TaskId, RunId],
         *,
         shares_runs: bool = False,
@@ -110,6 +111,7 @@ class UnitOfWork:
             rows.expenses,
             lanes,
             found,
+            asking,
             runs_found,
         )
 

@@ -96,7 +96,7 @@ async def events(engine: Backend, after: Position, *, follow: bool) -> AsyncIter
             continue
         if not follow:
             return
-        await either(news, engine.pace.follow_poll * (0.75 + engine.draw() / 2))
+        await either(news, engine.pace.follow_poll * (0.75 + engine.rng() / 2))
 
 
 async def follow(engine: Backend, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
@@ -116,7 +116,7 @@ async def follow(engine: Backend, name: str, handler: Callable[[Sequence[Entry]]
                 after = entries[-1].position
                 pause = engine.pace.retry_first
                 continue
-            wait = engine.pace.follow_poll * (0.75 + engine.draw() / 2)
+            wait = engine.pace.follow_poll * (0.75 + engine.rng() / 2)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - a follower that fails is nobody else's trouble
@@ -204,7 +204,7 @@ class WatchViews:
 
     async def unaccounted(self) -> list[TaskId]:
         """Open tasks that nothing will ever move again. There are none: that is the promise, and this checks it."""
-        return await self._engine.store.view_unaccounted()
+        return await self._engine.store.view_orphans()
 
     def events(self, *, after: Position | None = None, follow: bool = False) -> AsyncIterator[Entry]:
         """The journal, from the start or after a position; with `follow`, it goes on as things happen."""
@@ -722,11 +722,11 @@ class Watch(Deciding):
 
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself under a key."""
-        return await self._engine.store.recall(key)
+        return await self._engine.store.get(key)
 
     async def swap(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept under a key; False if that is not there any more."""
-        return await self._engine.store.swap(key, before, after)
+        return await self._engine.store.compare_and_set(key, before, after)
 
     async def sweep_once(self) -> bool:
         """Do now what is due: lapsed leases, reached limits, consequences. Whether nothing is left to do."""
@@ -751,4 +751,4 @@ class Watch(Deciding):
 
     def draw(self) -> float:
         """A number by chance, from 0 to 1: repeatable where the watch is."""
-        return self._engine.draw()
+        return self._engine.rng()

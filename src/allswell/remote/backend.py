@@ -15,21 +15,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
-from allswell.domain.ids import NO_COMMAND, QuestionId, RunId, TaskId
+from allswell.domain.ids import NO_COMMAND
 from allswell.domain.lease.claim import Granted
 from allswell.domain.lease.holder import Orders
-from allswell.domain.lease.model import Agent
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter
-from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Question
+from allswell.domain.notify.delivery import Delivery
+from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
 from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep, Release
-from allswell.domain.rules.event import Entry, Position
-from allswell.domain.run.run import Run
-from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
+from allswell.domain.rules.event import Position
+from allswell.domain.rules.query import NAME_OF, Query
 from allswell.engine.backend import Claimed, TellsOfWait, log_wait
 from allswell.engine.ids import Ids
 from allswell.engine.timings import Timings
@@ -43,25 +39,25 @@ from allswell.remote.wire import (
     WAIT_MOST,
     Answering,
     CommandResult,
+    CompareAndSet,
     EncodedCommand,
+    Revise,
     Saying,
     WireProblem,
     error_of,
     said,
 )
-from allswell.store.views import Agenda
+from allswell.store.views import Views
 from allswell.timing.clock import Clock
 from allswell.timing.nursery import Nursery
 
 # A server as its watch has it: what is sent is sent again while nothing answers, as long as a store is waited for.
 #
-# A command has an id, so it counts once however often it is sent; looks change nothing. A swap of a word is sent once:
-# a second one would find what the first has put there.
+# A command has an id, so it counts once however often it is sent; queries change nothing.
 
 T = TypeVar("T")
 PREFIX = "/api/v1"
 _AWAY = (429, 502, 503, 504)
-_ONCE = ("swap",)
 
 
 class RemoteServer:
@@ -82,11 +78,10 @@ class RemoteServer:
         body = msgspec.json.encode(Saying(commands, int(wait * 1000)))
         return _decoded(await self._sent("/commands", body, wait=wait), Answering)
 
-    async def look(self, name: str, given: dict[str, Any]) -> Any:
-        """Look at what is kept, by the name of a view."""
-        wanted = CALLS[name]
-        body = msgspec.json.encode(wanted.arguments(**given))
-        return _decoded(await self._sent(f"/views/{name}", body, again=name not in _ONCE), wanted.answer)
+    async def call(self, name: str, arguments: Struct, *, again: bool = True) -> Any:
+        """Look at what is kept, or write what is no command, by its name."""
+        body = msgspec.json.encode(arguments)
+        return _decoded(await self._sent(f"/views/{name}", body, again=again), CALLS[name].answer)
 
     async def ask(self, path: str, kind: type[T]) -> T:
         """Ask by one of the routes that are made for everybody; the answer in the shape that it has there."""
@@ -137,12 +132,12 @@ def _decoded(body: bytes, kind: type[T]) -> T:
         raise Unavailable(f"the server's answer cannot be read: {error}", hint=hint) from None
 
 
-# What is kept on a server, looked at from elsewhere: each view is a call by its name, with the types it has here.
+# What is kept on a server, looked at from elsewhere: a query travels under its name.
 
 # ruff: noqa: ANN401, ARG002 - a view's own type says what it is; what is refused takes what it takes elsewhere
 
 
-class RemoteRecords:
+class RemoteRecords(Views):
     """What a server shows of what it keeps."""
 
     def __init__(self, server: RemoteServer) -> None:
@@ -153,131 +148,26 @@ class RemoteRecords:
         """Where it is."""
         return self._server.url
 
-    async def _look(self, name: str, **given: Any) -> Any:
-        return await self._server.look(name, given)
+    async def view(self, query: Query[T]) -> T:
+        """The answer to a query."""
+        answer: T = await self._server.call(NAME_OF[type(query)], query)
+        return answer
 
-    async def view_agenda(self) -> Agenda:
-        """What a sweeper has to do, and when."""
-        found: Agenda = await self._look("view_agenda")
-        return found
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there; False if that is not there any more.
 
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
-        """Tasks by id, a page at a time."""
-        found: list[TaskRow] = await self._look("view_tasks", which=which)
-        return found
-
-    async def view_task(self, task: TaskId) -> TaskRow | None:
-        """One task."""
-        found: TaskRow | None = await self._look("view_task", task=task)
-        return found
-
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
-        found: tuple[str | None, str | None] = await self._look("view_payload", task=task)
-        return found
-
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
-        """A task's ended attempts, the oldest first."""
-        found: list[Attempt] = await self._look("view_attempts", task=task)
-        return found
-
-    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
-        """What the attempts at a task have cost, as far as it was told."""
-        found: list[ExpenseRow] = await self._look("view_expenses", task=task)
-        return found
-
-    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
-        """What was spent, added up."""
-        found: dict[str, Spent] = await self._look("view_spent", by=by, keys=list(keys), since=since)
-        return found
-
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
-        """Questions, the oldest first."""
-        found: list[Question] = await self._look("view_questions", open_only=open_only, limit=limit)
-        return found
-
-    async def view_question(self, question: QuestionId) -> Question | None:
-        """One question."""
-        found: Question | None = await self._look("view_question", question=question)
-        return found
-
-    async def view_run(self, run: RunId) -> Run | None:
-        """One run."""
-        found: Run | None = await self._look("view_run", run=run)
-        return found
-
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
-        """Runs, the newest first."""
-        found: list[Run] = await self._look("view_runs", limit=limit)
-        return found
-
-    async def view_agents(self) -> list[Agent]:
-        """Agents that something is held against."""
-        found: list[Agent] = await self._look("view_agents")
-        return found
-
-    async def view_services(self) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
-        found: dict[str, ServiceRow] = await self._look("view_services")
-        return found
-
-    async def view_counts(self) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
-        found: dict[str, int] = await self._look("view_counts")
-        return found
-
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
-        """Open tasks that nothing will ever move again."""
-        found: list[TaskId] = await self._look("view_unaccounted", limit=limit)
-        return found
-
-    async def view_kept(self, prefix: str) -> dict[str, str]:
-        """What the watch keeps about itself under every key that begins so."""
-        found: dict[str, str] = await self._look("view_kept", prefix=prefix)
-        return found
-
-    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
-        """What is still to be delivered or was given up, in its order."""
-        found: list[Delivery] = await self._look("view_deliveries", which=which)
-        return found
-
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done, by id."""
-        found: list[tuple[TaskId, str]] = await self._look("view_results", run=run, role=role, after=after, limit=limit)
-        return found
-
-    async def view_cursors(self) -> dict[str, Position]:
-        """Every follower that has ever got anywhere, and where."""
-        found: dict[str, Position] = await self._look("view_cursors")
-        return found
-
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
-        """Events after a position in the journal's order."""
-        found: list[Entry] = await self._look("journal", after=after, limit=limit)
-        return found
-
-    async def cursor(self, follower: str) -> Position:
-        """Where a follower has got to."""
-        found: Position = await self._look("cursor", follower=follower)
-        return found
-
-    async def recall(self, key: str) -> str | None:
-        """What is kept under a key."""
-        found: str | None = await self._look("recall", key=key)
-        return found
-
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
-        """Keep something in the place of what was kept there; False if that is not there any more."""
-        found: bool = await self._look("swap", key=key, before=before, after=after)
-        return found
+        It is sent once: a second one would find what the first has put there.
+        """
+        kept: bool = await self._server.call("swap", CompareAndSet(key, before, after), again=False)
+        return kept
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
         """Write deliveries as they are now, and forget those that are gone."""
-        await self._look("revise", changed=list(changed), gone=list(gone))
+        await self._server.call("revise", Revise(changed, gone))
 
     # --- what is done beside the store --------------------------------------------------------------------------------
 
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """The watch's own doing."""
         raise _beside_the_store()
 
@@ -309,11 +199,11 @@ class RemoteBackend:
     """What is behind a watch whose store is on a server."""
 
     def __init__(
-        self, server: RemoteServer, ids: Ids, *, clock: Clock, draw: Callable[[], float], pace: Timings
+        self, server: RemoteServer, ids: Ids, *, clock: Clock, rng: Callable[[], float], pace: Timings
     ) -> None:
         self._server = server
         self._ids = ids
-        self._draw = draw
+        self._rng = rng
         self._nursery = Nursery()
         self.clock = clock
         self.pace = replace(pace, follow_poll=max(pace.follow_poll, _POLL), claim_poll=max(pace.claim_poll, _POLL))
@@ -321,9 +211,9 @@ class RemoteBackend:
         self.journal = Signal()
         self.store = RemoteRecords(server)
 
-    def draw(self) -> float:
+    def rng(self) -> float:
         """A number by chance, from 0 to 1."""
-        return self._draw()
+        return self._rng()
 
     async def __aenter__(self) -> Self:
         try:

@@ -1,8 +1,8 @@
 """What travels between a watch and its server: commands and looks by name, each with the types that it has in code.
 
-Nothing is declared twice. Commands are those of the rules of access (`domain/access/rights.py`), looks are the methods
-of `Records`, read off their signatures. So whoever adds a command or a view has it here too. `ANSWERS` says what comes
-back where that is more than an id or nothing.
+Nothing is declared twice. Commands are those of the rules of access (`domain/access/rights.py`), looks are the queries
+(`domain/rules/query.py`). So whoever adds a command or a query has it here too. `ANSWERS` says what comes back where
+that is more than an id or nothing.
 
 Both sides must be of one version as far as these types go; fields that one side does not know are passed over, and
 those that it misses have their defaults.
@@ -10,19 +10,19 @@ those that it misses have their defaults.
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Mapping
-from typing import Any, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from allswell.domain.access.rights import ACT_OF, LOOKS
+from allswell.domain.access.rights import ACT_OF
 from allswell.domain.lease.claim import Granted
 from allswell.domain.lease.holder import Orders
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.mesh.respond import RequestStands
+from allswell.domain.notify.delivery import Delivery
 from allswell.domain.rules.command import (
     Admit,
     CheckIn,
@@ -35,8 +35,8 @@ from allswell.domain.rules.command import (
     TakeUp,
     Verified,
 )
+from allswell.domain.rules.query import QUERIES, answer_of
 from allswell.domain.service.calls import ServiceReply
-from allswell.engine.backend import Records
 from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
 
 VERSION = 1
@@ -56,8 +56,6 @@ ANSWERS: Mapping[type[Command], Any] = {
 }
 """What a command is answered with; all others with ids or nothing."""
 PLAIN: Any = Any
-WRITES = ("swap", "revise")
-"""What is no look, and no command either: words of the watch's own, and what people do to deliveries."""
 
 
 class WireProblem(Struct, frozen=True, omit_defaults=True):
@@ -107,30 +105,36 @@ class Answering(Struct, frozen=True, omit_defaults=True):
     waited_ms: int = 0
 
 
-class RemoteLook(Struct, frozen=True):
-    """A look, or a write that is no command, by its name."""
+# What is no look, and no command either: words of the watch's own, and what people do to deliveries.
 
-    name: str
+
+class CompareAndSet(Struct, frozen=True):
+    """Keep something in the place of what was kept there; False if that is not there any more."""
+
+    key: str
+    before: str | None
+    after: str
+
+
+class Revise(Struct, frozen=True):
+    """Write deliveries as they are now, and forget those that are gone."""
+
+    changed: Sequence[Delivery]
+    gone: Sequence[Delivery] = ()
+
+
+class RemoteCall(Struct, frozen=True):
+    """A query, or a write that is no command, as it travels under its name."""
+
     arguments: type[Struct]
-    """Its arguments, as one struct."""
     answer: Any
 
 
-def _look(name: str) -> RemoteLook:
-    method = getattr(Records, name)
-    hints = get_type_hints(method)
-    fields: list[Any] = []
-    for parameter in list(inspect.signature(method).parameters.values())[1:]:
-        kind = hints[parameter.name]
-        if parameter.default is inspect.Parameter.empty:
-            fields.append((parameter.name, kind))
-        else:
-            fields.append((parameter.name, kind, parameter.default))
-    made = msgspec.defstruct(f"{name}_arguments", fields, frozen=True, kw_only=True)
-    return RemoteLook(name, made, hints["return"])
-
-
-CALLS: Mapping[str, RemoteLook] = {name: _look(name) for name in (*LOOKS, *WRITES)}
+CALLS: Mapping[str, RemoteCall] = {
+    **{name: RemoteCall(kind, answer_of(kind)) for name, kind in QUERIES.items()},
+    "swap": RemoteCall(CompareAndSet, bool),
+    "revise": RemoteCall(Revise, None),
+}
 
 
 def said(command: Command) -> EncodedCommand:

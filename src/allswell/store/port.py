@@ -35,13 +35,14 @@ from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, T
 from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Event, Position
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.aggregate import TaskAggregate
 from allswell.domain.task.model import Attempt, Exclusion, Finished, Lane, Ready, Task, WaitState
 from allswell.errors import AllswellError, Bug
 from allswell.store.clock import Due, Moved
-from allswell.store.views import Outbox, RunHints, Views
+from allswell.store.views import Outbox, RunHints
 
 # Wake-up calls between processes on one store: what is told, and what that promises (nothing but speed).
 #
@@ -146,17 +147,13 @@ def decode(data: bytes) -> Wakeup:
 
 
 class KeyValue(Protocol):
-    """The part of a store that keeps words about the watch itself."""
+    """The part of a store that keeps words about the watch itself; `Views.get` reads them."""
 
-    async def recall(self, key: str) -> str | None:
-        """What is kept under a key."""
-        ...
-
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """Keep something under a key, whatever was there."""
         ...
 
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there; False if that is not there any more."""
         ...
 
@@ -313,7 +310,7 @@ class Transaction(WakeupSender, RunHints, Protocol):
         """The store's clock, read now; never less than it was before, unless all was settled. `SetBack` before that."""
         ...
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
         As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
@@ -373,8 +370,8 @@ class Transaction(WakeupSender, RunHints, Protocol):
         """A task's role, and who holds it if anybody does; nothing, if there is no such task."""
         ...
 
-    async def find_asking(self) -> Sequence[str]:
-        """Which agents wait for an answer of which (`asking_lines` of every open request).
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
+        """Which agents wait for an answer of which (`awaited_requests` of every open one).
 
         Whoever asks next waits for the end of this transaction, so that two requests which would close a circle
         together see each other. Asked before anything is locked, and before `find_claimed`.
@@ -386,7 +383,7 @@ class Transaction(WakeupSender, RunHints, Protocol):
         ...
 
 
-class Store(Views, Calls, KeyValue, Outbox, Protocol):
+class Store(Outbox, Calls, KeyValue, Protocol):
     """A place where a watch lives."""
 
     url: str
@@ -416,14 +413,6 @@ class Store(Views, Calls, KeyValue, Outbox, Protocol):
 
     async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
         """The lane of each (role, services), made if it is new."""
-        ...
-
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done, by id, a page at a time after an id."""
-        ...
-
-    async def view_cursors(self) -> dict[str, Position]:
-        """Every follower that has ever got anywhere, and where."""
         ...
 
     async def advance(self, follower: str, position: Position) -> None:
@@ -499,7 +488,7 @@ _FIELDS = {
 """Which fields of `Wanted` name rows under which lock."""
 
 
-async def take_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+async def lock_and_read_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
     """Lock kind by kind, read the clock, then the rows that were locked."""
     locked = await lock_in_turn(tx, locks)
     now = await tx.now()

@@ -18,18 +18,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar, cast
 
-from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
-from allswell.domain.ids import QuestionId, RunId, TaskId
-from allswell.domain.lease.model import Agent
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter
-from allswell.domain.question import Question
-from allswell.domain.rules.event import Entry, Position
-from allswell.domain.run.run import Run
-from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
+from allswell.domain.notify.delivery import Delivery
+from allswell.domain.rules.event import Position
+from allswell.domain.rules.query import Query
 from allswell.errors import Unavailable
 from allswell.store.port import CommitUnknown, Hearer, RowChanges, Store, Transaction, Wakeup
-from allswell.store.views import Agenda
+from allswell.store.views import Views
 
 T = TypeVar("T")
 
@@ -60,7 +54,7 @@ def _witnessed(tx: Transaction, kind: str, committed: bool, lost: list[bool]) ->
     return cast("Transaction", _Witnessed(tx, kind, lambda: lost.append(committed)))
 
 
-class FaultyStore:
+class FaultyStore(Views):
     """A store with a connection that breaks on demand; `calls` counts the units of work so far."""
 
     def __init__(
@@ -161,81 +155,9 @@ class FaultyStore:
         """The lane of each (role, services), made if it is new."""
         return await self._reach().intern_lanes(wanted)
 
-    async def view_agenda(self) -> Agenda:
-        """What a sweeper has to do, and when."""
-        return await self._reach().view_agenda()
-
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
-        """Tasks by id, a page at a time."""
-        return await self._reach().view_tasks(which)
-
-    async def view_task(self, task: TaskId) -> TaskRow | None:
-        """One task."""
-        return await self._reach().view_task(task)
-
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done."""
-        return await self._reach().view_results(run, role, after, limit)
-
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
-        return await self._reach().view_payload(task)
-
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
-        """A task's ended attempts, the oldest first."""
-        return await self._reach().view_attempts(task)
-
-    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
-        """What the attempts at a task have cost."""
-        return await self._reach().view_expenses(task)
-
-    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
-        """The sums of what attempts have cost."""
-        return await self._reach().view_spent(by, keys, since)
-
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
-        """Questions, the oldest first."""
-        return await self._reach().view_questions(open_only=open_only, limit=limit)
-
-    async def view_question(self, question: QuestionId) -> Question | None:
-        """One question."""
-        return await self._reach().view_question(question)
-
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
-        """Runs, the newest first."""
-        return await self._reach().view_runs(limit)
-
-    async def view_run(self, run: RunId) -> Run | None:
-        """One run."""
-        return await self._reach().view_run(run)
-
-    async def view_agents(self) -> list[Agent]:
-        """Agents that something is held against."""
-        return await self._reach().view_agents()
-
-    async def view_services(self) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
-        return await self._reach().view_services()
-
-    async def view_counts(self) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
-        return await self._reach().view_counts()
-
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
-        """Open tasks that would hang silently."""
-        return await self._reach().view_unaccounted(limit)
-
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
-        """Events after a position in the journal's order."""
-        return await self._reach().journal(after, limit)
-
-    async def cursor(self, follower: str) -> Position:
-        """Where a follower has got to."""
-        return await self._reach().cursor(follower)
-
-    async def view_cursors(self) -> dict[str, Position]:
-        """Where every follower has got to."""
-        return await self._reach().view_cursors()
+    async def view(self, query: Query[T]) -> T:
+        """The answer to a query."""
+        return await self._reach().view(query)
 
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
@@ -255,22 +177,10 @@ class FaultyStore:
         """Write deliveries as they are now, and forget those that are gone."""
         await self._reach().revise(changed, gone)
 
-    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
-        """What is still to be delivered or was given up, in its order."""
-        return await self._reach().view_deliveries(which)
-
-    async def view_kept(self, prefix: str) -> dict[str, str]:
-        """What the watch keeps about itself under keys that begin so."""
-        return await self._reach().view_kept(prefix)
-
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""
-        return await self._reach().swap(key, before, after)
+        return await self._reach().compare_and_set(key, before, after)
 
-    async def recall(self, key: str) -> str | None:
-        """What the watch keeps about itself."""
-        return await self._reach().recall(key)
-
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
-        await self._reach().remember(key, value)
+        await self._reach().put(key, value)

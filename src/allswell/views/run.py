@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent, SpentBy, usd
 from allswell.domain.build.state import BuildGlance, BuildStanding, ComponentStanding, ComponentState
-from allswell.domain.run.run import went_on_in
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
@@ -84,8 +83,8 @@ class RunShape(Struct, frozen=True):
             stands_since_at=moment(last.stands_since),
             stood_ms=last.stood,
             ended_at=moment(last.ended_at),
-            reason=last.reason or None,
-            next_run_id=went_on_in(told),
+            reason=last.end_text or None,
+            next_run_id=told.continued_in,
             flow_run_id=flow,
             spent=SpentShape.of(spent),
         )

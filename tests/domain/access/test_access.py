@@ -44,6 +44,7 @@ from allswell.domain.rules.command import (
 from allswell.domain.rules.decide import RULES
 from allswell.domain.rules.event import KEY, Event
 from allswell.domain.rules.outside import NOTICES
+from allswell.domain.rules.query import QUERIES, Query, ViewAgenda
 from allswell.domain.run.lifecycle import TickRun
 from allswell.domain.service.retry import Failure
 from allswell.domain.task.fanout import EndTasksOfRun, MoveLimits, TellDependents
@@ -51,7 +52,6 @@ from allswell.domain.task.model import Origin, TaskRow
 from allswell.domain.task.policy import DEFAULT, Policy
 from allswell.domain.worker.quarantine import QuarantineMessage, SettleMessage
 from allswell.errors import Refused
-from allswell.store.port import Store
 from tests.domain.life import START, Life
 from tests.properties.budget import DETERMINISTIC
 
@@ -100,8 +100,7 @@ def test_every_command_and_every_look_has_its_line() -> None:
     """Whoever adds one says who may do it, or names it as what nobody may."""
     assert ACT_OF.keys() | BY_ITSELF | AT_THE_STORE == RULES.keys()
     assert not ACT_OF.keys() & (BY_ITSELF | AT_THE_STORE)
-    looks = {name for name in dir(Store) if name.startswith("view_")} | {"journal", "cursor", "recall"}
-    assert looks == LOOKS.keys()
+    assert set(Query.__subclasses__()) == set(QUERIES.values()) == LOOKS.keys()
     assert access._AGENTS_TELL <= NOTICES
     assert ALLOWS.keys() == set(Right)
 
@@ -265,7 +264,7 @@ def test_nobody_speaks_for_a_lease_by_its_number_alone() -> None:
     word = Complete(CommandId("c"), TaskId("t_1"), Token(1), AgentId("bob"))
     assert is_refused(key(Right.AGENT), word)
     assert not is_refused(key(Right.AGENT), msgspec.structs.replace(word, agent="ada.7"))
-    assert LOOKS["view_agenda"] == tuple(Operation)
+    assert LOOKS[ViewAgenda] == tuple(Operation)
 
 
 @pytest.mark.parametrize("kind", ["survivors_freed", "supervisor_stopped"])

@@ -8,7 +8,7 @@ from allswell.domain.rules.command import Complete, EndRun, OpenRun
 from allswell.domain.rules.decide import decide
 from allswell.domain.rules.rule import RowSnapshot
 from allswell.domain.run.lifecycle import end_run, open_run, tick_run
-from allswell.domain.run.run import Fanout, Run, start_clock, stop_clock, time_left
+from allswell.domain.run.run import Fanout, Run, last_of, start_clock, stop_clock, time_left
 from allswell.domain.service.breaker import Service
 from allswell.domain.service.service import ServiceRow, park
 from allswell.domain.task.aggregate import RunUnread
@@ -49,6 +49,25 @@ def test_a_deadline_fails_what_is_in_it() -> None:
     assert ended[1] == Fanout(RUN, "failed", "run_timeout")
     assert tick_run(ended[0], at(31)) is None
     assert tick_run(opened(None), at(1_000_000)) is None
+
+
+def test_a_run_that_has_ended_goes_on_in_one_that_is_opened_after_it() -> None:
+    ended, _, _ = end_run(opened(), EndRun(CommandId("end"), RUN, "failed"), at(1))
+    after = OpenRun(CommandId("next"), RunId("r_b"), "build", None, RUN)
+    made, before = decide(RowSnapshot(at(2), runs={RUN: ended}), after).runs
+    assert (made.id, before.continued_in, before.reason) == ("r_b", "r_b", "failed")
+    assert before.end_text == "failed, and went on in r_b"
+    assert last_of(before, {RUN: before, made.id: made}) == (before, made)
+    assert last_of(before, {RUN: before}) == (before,)
+    circle = Run(RunId("r_b"), "build", at(2), None, continued_in=RUN)
+    assert last_of(before, {RUN: before, circle.id: circle}) == (before, circle)
+
+
+def test_the_words_of_a_reason_continue_nothing() -> None:
+    ended, _, _ = end_run(opened(), EndRun(CommandId("end"), RUN, "went on in r_b"), at(1))
+    assert (ended.continued_in, ended.end_text) == (None, "went on in r_b")
+    other = Run(RunId("r_b"), "build", at(2), None)
+    assert last_of(ended, {RUN: ended, other.id: other}) == (ended,)
 
 
 def test_a_run_ends_once() -> None:

@@ -120,6 +120,21 @@ def test_a_command_that_failed_or_was_stopped_is_run_again(cli: Console) -> None
     assert "failed" not in concerns(cli), "the one that failed went on in the new one"
 
 
+def test_a_run_that_was_ended_with_words_of_a_continuation_hides_no_failure(cli: Console) -> None:
+    cli.submit("another", "--run", "later", "--role", "other")
+    task = cli.submit("fails", "--run", "night", "--retries", "0", "--role", "writer")
+    runs = {run["name"]: run["run_id"] for run in cli.ok("runs", "--json").json["runs"]}
+    cli.claim("ada", "--role", "writer")
+    cli("fail", "no such table", "--class", "validation")
+    for name in ("ALLSWELL_TASK", "ALLSWELL_TOKEN", "ALLSWELL_AGENT"):
+        cli.patch.delenv(name)
+    cli.ok("cancel", runs["night"], f"went on in {runs['later']}")
+    assert "failed" in concerns(cli)
+    shown = cli.ok("show", runs["night"], "--json").json["run"]
+    assert (shown["reason"], shown["next_run_id"]) == (f"went on in {runs['later']}", None)
+    assert "Its run went on" not in cli.ok("why", task).out
+
+
 def test_a_stopped_command_is_resumed(cli: Console) -> None:
     words = [sys.executable, "-m", "allswell", "run", "--no-tty", "--", "sh", "-c"]
     words.append("[ -e began ] && exit 0; touch began; sleep 60")

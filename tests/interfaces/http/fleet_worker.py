@@ -22,7 +22,7 @@ def watch_with(url: str, key: str) -> Watch:
     clock, chance = SystemClock(), random.Random()
     ids = Ids(clock.wall, chance.getrandbits)
     server = RemoteServer(ConnectionPool(url, key), DEFAULT_PACE)
-    return Watch(RemoteBackend(server, ids, clock=clock, draw=chance.random, pace=DEFAULT_PACE), ids)
+    return Watch(RemoteBackend(server, ids, clock=clock, rng=chance.random, pace=DEFAULT_PACE), ids)
 
 
 async def work(url: str, name: str, key: str) -> None:

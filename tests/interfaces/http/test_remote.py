@@ -17,6 +17,7 @@ from allswell.domain.access.key import secret_of
 from allswell.domain.access.rights import LOOKS
 from allswell.domain.agents.cost import Expense, from_usd
 from allswell.domain.lease.claim import Granted
+from allswell.domain.rules.query import QUERIES
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.backend import Backend, Records
 from allswell.engine.timings import Timings
@@ -36,7 +37,8 @@ def opened(served: Served, key: str, monkeypatch: pytest.MonkeyPatch) -> Opening
 
 def test_what_travels_is_whatever_there_is() -> None:
     """A new command or view is there on both sides, with types that can be read back."""
-    assert set(wire.CALLS) == {*LOOKS, *wire.WRITES}
+    assert set(wire.CALLS) == {*QUERIES, "swap", "revise"}
+    assert set(QUERIES.values()) == set(LOOKS)
     backend, records = RemoteBackend, RemoteRecords
     assert issubclass(backend, object)
     missing = [name for name in dir(Backend) if not name.startswith("_") and not hasattr(backend, name)]

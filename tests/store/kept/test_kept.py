@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
 from pathlib import Path
 
 import msgspec
+import psycopg
 import pytest
 
 import allswell
@@ -14,13 +16,16 @@ from allswell.app import store_for
 from allswell.domain.access.key import Sessions
 from allswell.domain.agents import status
 from allswell.domain.notify.delivery import DeliveryFilter
+from allswell.domain.run.run import Fanout
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.access.keys import Keyring
+from allswell.store.port import Wanted
 from tests.interfaces.cli.upkeep import run
 from tests.patience import SECONDS
 from tests.store.kept.make import HERE
 from tests.store.kept.restore import restore_postgres, restore_sqlite
 from tests.store.kept.scene import NIGHTS, RAN_BEFORE, program
+from tests.support.conformance.place import read
 
 OF_FLOWS = {"digest": "held", "fetch": "done", "first": "done", "slow": "done", "cut": "held", "last": "waiting"}
 
@@ -77,6 +82,76 @@ def test_everything_stands_as_it_was_left(url: str, night: str) -> None:
             kinds = [entry.event.kind async for entry in watch.events()]
             assert kinds[:3] == ["task_submitted", "task_claimed", "task_completed"]
             assert "run_ended" in kinds
+
+    asyncio.run(main())
+
+
+def execute(url: str, *statements: str) -> None:
+    """Statements on a store that is not open, with the tables named as on SQLite."""
+    if url.startswith("sqlite"):
+        raw = sqlite3.connect(url.removeprefix("sqlite:///"))
+        raw.executescript(";".join(statements))
+        raw.close()
+        return
+    with psycopg.connect(url) as connection:
+        connection.execute("SET search_path = allswell")
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+CONTINUED = {
+    "r_failed": ("failed, and went on in r_second", "failed", "r_second"),
+    "r_second": ("a, b, and went on in r_first, and went on in r_third", "a, b, and went on in r_first", "r_third"),
+    "r_no_word": ("went on in r_third", "", "r_third"),
+    "r_third": ("done", "done", None),
+    "r_unknown": ("went on in r_nothing", "went on in r_nothing", None),
+    "r_earlier": ("failed, and went on in r_first", "failed, and went on in r_first", None),
+    "r_first": ("it went on in r_third", "it went on in r_third", None),
+    "r_in_words": ("went on in r_third well", "went on in r_third well", None),
+}
+"""Runs that have ended: their reasons as an earlier version kept them, and what is to become of those."""
+
+
+def test_where_a_run_went_on_is_known_from_what_was_kept(url: str) -> None:
+    """Of a reason that names a run only what opening that run has written counts."""
+    opened = {"r_first": 1, "r_second": 20, "r_third": 30}
+    for id_, (reason, *_) in CONTINUED.items():
+        at, end = opened.get(id_, 5), opened.get(id_, 5) + 5
+        execute(
+            url,
+            "INSERT INTO run (id, name, created_at, deadline, ended_at, reason, command) "  # noqa: S608 - our own
+            f"VALUES ('{id_}', 'kept', {at}, NULL, {end}, '{reason}', '')",
+        )
+
+    async def main() -> None:
+        async with allswell.make_watch(store_for(url), sweeping=False) as watch:
+            for id_, (before, reason, continued) in CONTINUED.items():
+                run = await watch.run(id_)
+                assert run is not None
+                assert (run.reason, run.continued_in, run.end_text) == (reason, continued, before)
+
+    asyncio.run(main())
+
+
+def test_a_walk_over_leases_goes_on_where_it_was(url: str) -> None:
+    """How far it had got was its reason once."""
+    execute(
+        url,
+        "INSERT INTO spread (id, outcome, reason, replaced_by) "
+        "VALUES ('r_x~1', 'moved', 't_reached', '[]'), ('t_y', 'failed', 'no such table', '[]')",
+    )
+
+    async def main() -> None:
+        store = store_for(url)
+        await store.open()
+        try:
+            found = (await read(store, Wanted(spreads=["r_x~1", "t_y"]))).spreads
+        finally:
+            await store.close()
+        assert found == {
+            "r_x~1": Fanout("r_x~1", "moved", "", reached="t_reached"),
+            "t_y": Fanout("t_y", "failed", "no such table"),
+        }
 
     asyncio.run(main())
 

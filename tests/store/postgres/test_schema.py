@@ -14,8 +14,8 @@ from allswell.domain.service.breaker import Service
 from allswell.domain.service.service import ServiceRow
 from allswell.errors import Refused
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.session import SQL
-from allswell.store.postgres.store import MIGRATIONS, VERSION
+from allswell.store.postgres.session import MIGRATIONS, SQL, VERSION
+from allswell.store.sql import oldest_writer
 from tests.store.postgres.scene import await_waiter, client, opened, put_tasks, run
 
 OPEN_ONE = """
@@ -42,7 +42,8 @@ def test_processes_that_open_an_empty_database_at_once_agree(pg_url: str) -> Non
         starter.communicate("go\n", timeout=60)
     assert [starter.returncode for starter in starters] == [0, 0, 0]
     with psycopg.connect(pg_url) as connection:
-        assert connection.execute("SELECT value FROM allswell.meta").fetchall() == [(str(VERSION),)]
+        kept: dict[str, str] = dict(connection.execute("SELECT key, value FROM allswell.meta").fetchall())
+        assert kept == {"schema": str(VERSION), "oldest_writer": str(oldest_writer(MIGRATIONS))}
 
 
 def test_whoever_waited_for_another_migrator_sees_what_it_made(pg_url: str) -> None:
@@ -97,4 +98,4 @@ def test_a_newer_schema_is_refused_and_both_versions_are_named(pg_url: str) -> N
         run(pg_url, nothing)
     assert caught.value.code == "newer_schema"
     assert "999" in str(caught.value)
-    assert f"knows {VERSION}" in str(caught.value)
+    assert f"knows schemas up to {VERSION}" in str(caught.value)

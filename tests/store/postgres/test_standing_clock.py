@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from allswell.store.postgres.session import SQL
-from allswell.store.postgres.store import MIGRATIONS
+from allswell.store.postgres.session import MIGRATIONS, SQL
 from tests.store.postgres.scene import run
 from tests.store.standing_clock import ROWS, check_clock_stands
 

@@ -43,9 +43,9 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
 def test_a_newer_schema_names_both_versions(tmp_path: Path) -> None:
     run(tmp_path / "x.db", nothing)
     with closing(sqlite3.connect(tmp_path / "x.db")) as other, other:
-        other.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
+        other.execute("UPDATE meta SET value = '99' WHERE key IN ('schema_version', 'oldest_writer')")
     other.close()
-    with pytest.raises(Refused, match=rf"has schema 99, .* up to {NEWEST};") as refused:
+    with pytest.raises(Refused, match=rf"has schema 99 .* schema 99 or later; .* up to {NEWEST}:") as refused:
         run(tmp_path / "x.db", nothing)
     assert refused.value.code == "newer_schema"
 

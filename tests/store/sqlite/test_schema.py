@@ -11,6 +11,7 @@ import pytest
 
 import allswell.store.sqlite
 from allswell.domain.ids import Millis, RunId
+from allswell.domain.rules.query import ViewTasks
 from allswell.domain.service.breaker import Service
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import TaskFilter
@@ -48,7 +49,10 @@ def test_migrations_run_once(tmp_path: Path) -> None:
     raw = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     for _ in range(2):
         upgrade(raw, tmp_path / "x.db")
-    assert raw.execute(SQL["read_version"]).fetchone() == (NEWEST,)
+    assert raw.execute(SQL["read_version"]).fetchone() == (
+        NEWEST,
+        sql.oldest_writer(sql.migrations("allswell.store.sqlite")),
+    )
     assert raw.execute("SELECT count(*) FROM task").fetchone() == (1,)
     raw.close()
 
@@ -168,7 +172,7 @@ def test_a_list_of_tasks_looks_only_where_they_can_be(tmp_path: Path, which: Tas
         connection = sqlite3.connect(store.path)
         said: list[str] = []
         connection.set_trace_callback(said.append)
-        views.tasks(connection, which)
+        views.tasks(connection, ViewTasks(which))
         steps = connection.execute(f"EXPLAIN QUERY PLAN {said[1]}").fetchall()
         connection.close()
         return str(steps[0][3])

@@ -10,7 +10,7 @@ from tests.support.conformance.place import AT, Case, Place, ids, write
 
 
 async def _unaccounted(store: Store) -> list[str]:
-    return sorted(await store.view_unaccounted())
+    return sorted(await store.view_orphans())
 
 
 async def who_is_accounted_for(place: Place) -> None:
@@ -76,7 +76,7 @@ async def who_is_not_accounted_for(place: Place) -> None:
     async with place.store() as store:
         await write(store, changes)
         assert await _unaccounted(store) == sorted(lost)
-        assert len(await store.view_unaccounted(2)) == 2
+        assert len(await store.view_orphans(2)) == 2
 
 
 async def the_account_follows_what_happens(place: Place) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from allswell.domain.ids import Millis, TaskId, Token
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.task.model import State
 from allswell.store.port import LockKind, RowChanges, Transaction
 from tests.support.conformance import rows
@@ -24,14 +25,16 @@ async def who_waits_for_whose_answer_is_found(place: Place) -> None:
         assert not await look(store, lambda tx: tx.find_asking()), "nobody holds the task"
         await write(store, RowChanges(new_leases=[rows.lease("t_1", agent="ågent")]), {LockKind.TASK: ["t_1"]})
         assert list(await look(store, lambda tx: tx.find_asking())) == [
-            "m_1.a\tågent\toracle",
-            "m_1.b\tågent\tzed",
-            "m_1.c\tågent\tlate",
+            AwaitedRequest(TaskId("m_1.a"), "ågent", ("oracle",)),
+            AwaitedRequest(TaskId("m_1.b"), "ågent", ("zed",)),
+            AwaitedRequest(TaskId("m_1.c"), "ågent", ("late",)),
         ]
         after = replace(asked[2], record=replace(asked[2].record, request=moved_on))
         over = replace(asked[1], state=State.DONE.value, ended_at=Millis(AT))
         await write(store, RowChanges(tasks=[(over, "1"), (after, None)]), {LockKind.TASK: ["m_1.b", "m_1.c"]})
-        assert list(await look(store, lambda tx: tx.find_asking())) == ["m_1.a\tågent\toracle"]
+        assert list(await look(store, lambda tx: tx.find_asking())) == [
+            AwaitedRequest(TaskId("m_1.a"), "ågent", ("oracle",))
+        ]
         again = RowChanges(drop_leases=[(TaskId("t_1"), Token(1))], new_leases=[rows.lease("t_1", 2, agent="ågent")])
         await write(store, again, {LockKind.TASK: ["t_1"], LockKind.LEASE: ["t_1"]})
         assert not await look(store, lambda tx: tx.find_asking()), "it is another lease"
@@ -54,7 +57,7 @@ async def of_two_who_ask_at_once_the_second_sees_the_first(place: Place) -> None
         await take(tx, {LockKind.TASK: ["t_1"]})
         await tx.write(RowChanges(new_tasks=[(rows.request("m_1.a", "ann", "bob"), "null")], at=await tx.now()))
 
-    async def other(tx: Transaction) -> list[str]:
+    async def other(tx: Transaction) -> list[AwaitedRequest]:
         asking.set()
         return list(await tx.find_asking())
 
@@ -65,7 +68,7 @@ async def of_two_who_ask_at_once_the_second_sees_the_first(place: Place) -> None
         await until(second, held.is_set, holding)
         found = await second.transact(other)
         await holding
-    assert found == ["m_1.a\tann\tbob"]
+    assert found == [AwaitedRequest(TaskId("m_1.a"), "ann", ("bob",))]
 
 
 CASES: tuple[Case, ...] = (

@@ -92,12 +92,12 @@ async def a_followers_memory_is_kept_with_its_cursor(place: Place) -> None:
     key = memory_key("web")
     async with place.two_stores() as (first, second):
         assert await first.enlist("web", Position(), Position(5, 1), [], rows.TEXT)
-        assert await second.recall(key) == rows.TEXT
+        assert await second.get(key) == rows.TEXT
         assert not await second.enlist("web", Position(), Position(5, 2), [], "of another")
         assert await second.enlist("web", Position(5, 1), Position(5, 2), [])
-        assert await first.recall(key) == rows.TEXT
+        assert await first.get(key) == rows.TEXT
         assert await first.enlist("web", Position(5, 2), Position(5, 3), [], "new")
-        assert await second.recall(key) == "new"
+        assert await second.get(key) == "new"
 
 
 async def a_follower_is_forgotten_with_all_that_is_kept_of_it(place: Place) -> None:
@@ -105,7 +105,7 @@ async def a_follower_is_forgotten_with_all_that_is_kept_of_it(place: Place) -> N
     async with place.two_stores() as (first, second):
         for follower, sink in (("sink.web", "web"), ("sink.web2", "web2")):
             await first.enlist(follower, Position(), Position(5, 1), [_delivery(1, sink)], "memory")
-            await first.remember(follower, "a duty")
+            await first.put(follower, "a duty")
         await second.forget("sink.web", "web")
         assert await first.cursor("sink.web") == Position()
         assert await first.cursor("sink.web2") == Position(5, 1)

@@ -171,20 +171,20 @@ async def all_cursors_are_seen_at_once(place: Place) -> None:
 async def what_the_watch_keeps_about_itself_is_seen_by_all(place: Place) -> None:
     """A word under a key, replaced by the next; it has nothing to do with the store's own notes."""
     async with place.two_stores() as (first, second):
-        assert await first.recall("clock") is None
-        await first.remember("clock", "one")
-        assert await second.recall("clock") == "one"
-        await second.remember("clock", rows.TEXT)
-        await second.remember("schema", "not yours")
-        await second.remember("schema_version", "not yours")
-        assert await first.recall("clock") == rows.TEXT
+        assert await first.get("clock") is None
+        await first.put("clock", "one")
+        assert await second.get("clock") == "one"
+        await second.put("clock", rows.TEXT)
+        await second.put("schema", "not yours")
+        await second.put("schema_version", "not yours")
+        assert await first.get("clock") == rows.TEXT
         assert await first.view_kept("clo") == {"clock": rows.TEXT}
         assert await first.view_kept("nothing") == {}
-        assert await first.swap("name", None, "one")
-        assert not await second.swap("name", None, "two")
-        assert not await second.swap("name", "two", "three")
-        assert await second.swap("name", "one", rows.TEXT)
-        assert await first.recall("name") == rows.TEXT
+        assert await first.compare_and_set("name", None, "one")
+        assert not await second.compare_and_set("name", None, "two")
+        assert not await second.compare_and_set("name", "two", "three")
+        assert await second.compare_and_set("name", "one", rows.TEXT)
+        assert await first.get("name") == rows.TEXT
     async with place.store() as again:
         assert await again.view_counts() is not None, "the schema is still known"
 

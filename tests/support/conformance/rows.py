@@ -156,13 +156,14 @@ def run(id_: str, *, created_at: int = AT) -> Run:
 
 
 def full_run(id_: str) -> Run:
-    """A run that was ended."""
-    return Run(RunId(id_), "", Millis(0), Millis(BIG), Millis(2**42), TEXT, CommandId(TEXT))
+    """A run that was ended and went on."""
+    ended = Run(RunId(id_), "", Millis(0), Millis(BIG), Millis(2**42), TEXT, CommandId(TEXT))
+    return replace(ended, continued_in=RunId("r_after"))
 
 
 def spread(id_: str, outcome: str = "done") -> Fanout:
     """A consequence to be worked off."""
-    return Fanout(TaskId(id_), outcome, TEXT)
+    return Fanout(TaskId(id_), outcome, TEXT, reached=TEXT)
 
 
 def need(id_: str, target: str) -> WaitState:

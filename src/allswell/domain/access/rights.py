@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -78,6 +78,31 @@ from allswell.domain.rules.command import (
     Verified,
 )
 from allswell.domain.rules.event import Event
+from allswell.domain.rules.query import (
+    Query,
+    ViewAgenda,
+    ViewAgents,
+    ViewAttempts,
+    ViewCounts,
+    ViewCursor,
+    ViewCursors,
+    ViewDeliveries,
+    ViewExpenses,
+    ViewJournal,
+    ViewKept,
+    ViewOrphans,
+    ViewPayload,
+    ViewQuestion,
+    ViewQuestions,
+    ViewResults,
+    ViewRun,
+    ViewRuns,
+    ViewServices,
+    ViewSpent,
+    ViewTask,
+    ViewTasks,
+    ViewValue,
+)
 from allswell.domain.service.breaker import BreakerPolicy
 from allswell.domain.service.retry import Failure, RetryPolicy
 from allswell.domain.task.answer import DismissQuestion, DismissTask
@@ -180,29 +205,29 @@ ACT_OF: Mapping[type[Command], Operation] = {
     TakeUp: Operation.RUN_FLOWS,
     RecordStep: Operation.RUN_FLOWS,
 }
-LOOKS: Mapping[str, tuple[Operation, ...]] = {
-    "view_agenda": tuple(Operation),
-    "view_services": (Operation.LOOK, Operation.CALL_SERVICES),
-    "view_task": (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
-    "view_payload": (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
-    "view_expenses": (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
-    "view_spent": (Operation.LOOK,),
-    "view_attempts": (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
-    "view_question": (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
-    "view_run": (Operation.LOOK, Operation.LOOK_AT_ONE),
-    "view_tasks": (Operation.LOOK, Operation.LOOK_AT_OWN),
-    "view_questions": (Operation.LOOK, Operation.LOOK_AT_OWN),
-    "view_runs": (Operation.LOOK, Operation.SUBMIT),  # whoever hands over names the run
-    "view_agents": (Operation.LOOK,),
-    "view_counts": (Operation.LOOK,),
-    "view_unaccounted": (Operation.LOOK,),
-    "view_kept": (Operation.LOOK,),
-    "view_deliveries": (Operation.LOOK,),
-    "view_results": (Operation.LOOK,),
-    "view_cursors": (Operation.LOOK,),
-    "journal": (Operation.LOOK,),
-    "cursor": (Operation.LOOK,),
-    "recall": (Operation.LOOK, Operation.TELL),
+LOOKS: Mapping[type[Query[Any]], tuple[Operation, ...]] = {
+    ViewAgenda: tuple(Operation),
+    ViewServices: (Operation.LOOK, Operation.CALL_SERVICES),
+    ViewTask: (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
+    ViewPayload: (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
+    ViewExpenses: (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
+    ViewSpent: (Operation.LOOK,),
+    ViewAttempts: (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
+    ViewQuestion: (Operation.LOOK, Operation.LOOK_AT_ONE, Operation.LOOK_AT_OWN),
+    ViewRun: (Operation.LOOK, Operation.LOOK_AT_ONE),
+    ViewTasks: (Operation.LOOK, Operation.LOOK_AT_OWN),
+    ViewQuestions: (Operation.LOOK, Operation.LOOK_AT_OWN),
+    ViewRuns: (Operation.LOOK, Operation.SUBMIT),  # whoever hands over names the run
+    ViewAgents: (Operation.LOOK,),
+    ViewCounts: (Operation.LOOK,),
+    ViewOrphans: (Operation.LOOK,),
+    ViewKept: (Operation.LOOK,),
+    ViewDeliveries: (Operation.LOOK,),
+    ViewResults: (Operation.LOOK,),
+    ViewCursors: (Operation.LOOK,),
+    ViewJournal: (Operation.LOOK,),
+    ViewCursor: (Operation.LOOK,),
+    ViewValue: (Operation.LOOK, Operation.TELL),
 }
 """What each look is: any of these acts will do. With `LOOK_AT_OWN` alone, what is not its own is left out."""
 BESIDE: Mapping[str, tuple[Operation, ...]] = {

@@ -72,7 +72,7 @@ class OneMoreWindow(Command, frozen=True, gc=False):
 
     after: str
     slept: int
-    most: int
+    limit: int
 
 
 def tick(case: TaskAggregate, now: Millis, run: Run | None = None) -> TaskChange:
@@ -363,7 +363,7 @@ def _names_found(command: Tick, found: Mapping[Search, Sequence[str]]) -> ReadSe
 
 
 def _next(command: OneMoreWindow) -> Search:
-    return Search("leases", after=command.after, most=command.most)
+    return Search("leases", after=command.after, limit=command.limit)
 
 
 RULES = (

@@ -527,7 +527,7 @@ def send_request(situation: RowSnapshot, command: SendRequest) -> Decision:
     command = replace(command, spec=replace(command.spec, asked=command.candidates))
     if command.spec.blocks and command.request.id not in situation.cases:
         can_answer = asked_of(command.request.role, command.spec.to, command.candidates)
-        refuse_circle(command.agent, can_answer, situation.found.get(ASKING, ()), situation.cases)
+        refuse_circle(command.agent, can_answer, situation.asking, situation.cases)
     return decide_delegate(situation, _routed(situation, command))
 
 

@@ -33,6 +33,7 @@ from allswell.domain.lease.model import LeaseRow
 from allswell.domain.mesh.routing import agent_of, family, is_agent, role_for, role_of
 from allswell.domain.rules.command import Delegate, NewTask, SendRequest
 from allswell.domain.rules.event import Event
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.task.aggregate import NewRequest, TaskAggregate, TaskChange, event
 from allswell.domain.task.model import OPEN, Origin, RequestRecord, RequestSpec, Task
 from allswell.domain.task.submit import check_task, describe_cycle
@@ -289,24 +290,24 @@ def told_to_agent(item: InboxItem, left: int | None) -> str:
 # free slot, or one more who has the role, is the way out.
 
 
-def asking_lines(
+def awaited_requests(
     requests: Iterable[Task], tokens_of: Callable[[Sequence[TaskId]], Mapping[TaskId, Token]]
-) -> list[str]:
-    """Who waits for whom, as a store tells it of its open requests; `tokens_of` are those of the leases on tasks."""
-    waiting = [(line, task.spec.origin) for task in requests if (line := _asking_line(task)) is not None]
+) -> list[AwaitedRequest]:
+    """Who waits for whom, of a store's open requests; `tokens_of` are those of the leases on tasks."""
+    waiting = [(one, task.spec.origin) for task in requests if (one := _awaited(task)) is not None]
     tokens = tokens_of([origin.task for _, origin in waiting if origin is not None]) if waiting else {}
-    return sorted(line for line, origin in waiting if origin is not None and tokens.get(origin.task) == origin.token)
+    return sorted(one for one, origin in waiting if origin is not None and tokens.get(origin.task) == origin.token)
 
 
-def _asking_line(task: Task) -> str | None:
-    """Of an open request its id, who asks, and who can answer; None: nobody waits for it, whoever holds its task."""
+def _awaited(task: Task) -> AwaitedRequest | None:
+    """An open request as its asker waits for it; None: no asker does, whoever holds its task."""
     spec, origin, stand = task.spec.request, task.spec.origin, task.record.request
     if task.state != OPEN or spec is None or origin is None or stand is None or not spec.blocks:
         return None
     if not stand.waiting or stand.blocked_at is not None:
         return None
     can_answer = asked_of(task.role, spec.to, spec.asked)
-    return "\t".join((task.id, origin.agent, *can_answer)) if can_answer else None
+    return AwaitedRequest(task.id, origin.agent, tuple(can_answer)) if can_answer else None
 
 
 def asked_of(role: str, to: str, known: Sequence[str]) -> Sequence[str]:
@@ -318,20 +319,19 @@ def asked_of(role: str, to: str, known: Sequence[str]) -> Sequence[str]:
 
 
 def refuse_circle(
-    asker: str, can_answer: Sequence[str], lines: Iterable[str], cases: Mapping[TaskId, TaskAggregate]
+    asker: str, can_answer: Sequence[str], awaited: Iterable[AwaitedRequest], cases: Mapping[TaskId, TaskAggregate]
 ) -> None:
     """Refuse a request that would close a circle. What this unit of work has changed itself counts as it is now."""
-    stored = {TaskId(line.partition("\t")[0]): line for line in lines}
-    here = {id_: _asking_line(case.task) for id_, case in cases.items() if is_request(id_)}
+    stored = {request.id: request for request in awaited}
+    here = {id_: _awaited(case.task) for id_, case in cases.items() if is_request(id_)}
     waits: dict[str, list[Sequence[str]]] = {}
-    for id_, line in {**stored, **here}.items():
-        if line is None:
+    for id_, request in {**stored, **here}.items():
+        if request is None:
             continue
-        _, holder, *others = line.split("\t")
         asking = cases.get(asker_of(id_))
-        held = id_ in stored if asking is None else asking.lease is not None and asking.lease.agent == holder
+        held = id_ in stored if asking is None else asking.lease is not None and asking.lease.agent == request.asker
         if held:
-            waits.setdefault(holder, []).append(others)
+            waits.setdefault(request.asker, []).append(request.can_answer)
     waits.setdefault(asker, []).append(can_answer)
     stuck = set(waits)
     while freed := {holder for holder in stuck if not any(_all_stuck(others, stuck) for others in waits[holder])}:

@@ -36,7 +36,7 @@ LaneKey = tuple[str, tuple[str, ...]]
 
 
 class Search(msgspec.Struct, frozen=True, order=True):
-    """Something to look for without a lock; what is found are ids."""
+    """Something to look for without a lock; what is found are ids, but for `ASKING`."""
 
     what: Literal["asking", "claimed", "held", "leases", "open", "questions", "target", "waiting"]
     """Who waits for whom's answer (mesh.circle); tasks that a claim was given; a run's held tasks; all leases; a run's
@@ -44,10 +44,18 @@ class Search(msgspec.Struct, frozen=True, order=True):
     of: str = ""
     after: str = ""
     """Where a walk goes on: only ids greater than this one."""
-    most: int = 0
+    limit: int = 0
 
 
 ASKING = Search("asking")
+
+
+class AwaitedRequest(msgspec.Struct, frozen=True, order=True):
+    """An open request whose asker waits for the answer, and who can give it."""
+
+    id: TaskId
+    asker: str
+    can_answer: Sequence[str]
 
 
 class ReadSet(TypedDict, total=False):
@@ -140,6 +148,8 @@ class RowSnapshot(msgspec.Struct, frozen=True):
     """The lane of each (role, services) of the tasks that are to be made."""
     found: Mapping[Search, Sequence[str]] = {}
     """What was looked for before anything was locked."""
+    asking: Sequence[AwaitedRequest] = ()
+    """Who waits for whose answer, where `ASKING` was searched for."""
     runs_found: Mapping[TaskId, RunId] = {}
     """In which runs tasks are, where that was looked for."""
     chance: float = 0.0

@@ -11,7 +11,7 @@ from allswell.domain.ids import NO_COMMAND, CommandId, Millis, RunId, is_file_na
 from allswell.domain.rules.command import Command, EndRun, OpenRun
 from allswell.domain.rules.event import Event
 from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule
-from allswell.domain.run.run import Fanout, Run, gone_on
+from allswell.domain.run.run import Fanout, Run
 from allswell.domain.task.model import State
 from allswell.domain.task.submit import check_text
 from allswell.errors import Refused
@@ -79,7 +79,7 @@ def open_(situation: RowSnapshot, command: OpenRun) -> Decision:
     before = None if command.after is None else situation.runs.get(command.after)
     if before is None or before.ended_at is None:
         return Decision(run.id, runs=(run,), events=events)
-    return Decision(run.id, runs=(run, gone_on(before, run.id)), events=events)
+    return Decision(run.id, runs=(run, replace(before, continued_in=run.id)), events=events)
 
 
 def end(situation: RowSnapshot, command: EndRun) -> Decision:

@@ -4,14 +4,12 @@ A human's answer has no limit, so no limit of a run may take its place (O9): whi
 run waits for, the run's time does not run down. Of questions that overlap only the first that opens and the last that
 closes matter. What a holder asks in passing and what is asked about a service stops no clock.
 
-A run that has ended can go on in another one: a flow that failed or ran out of time and is resumed. That is said in the
-reason of the one that ended, in words that are read back here, so that all who tell of it tell the same: how the whole
-stands is how its last run stands.
+A run that has ended can go on in another one: a flow that failed or ran out of time and is resumed. The one that ended
+names it (`continued_in`), which only opening the other one can set: how the whole stands is how its last run stands.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -38,6 +36,15 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     """For how many milliseconds its clock stood before."""
     moves: int = 0
     """How often its clock has stopped or gone on."""
+    continued_in: RunId | None = None
+    """The run that does what was left of this one, which has ended."""
+
+    @property
+    def end_text(self) -> str:
+        """Why it ended, and where it went on."""
+        if self.continued_in is None:
+            return self.reason
+        return f"{self.reason}, and went on in {self.continued_in}".removeprefix(", and ")
 
     @property
     def limit(self) -> Millis | None:
@@ -47,24 +54,10 @@ class Run(msgspec.Struct, frozen=True, gc=False):
         return Millis(self.deadline + self.stood)
 
 
-_WENT_ON = re.compile(r"(?:(.*), and )?went on in (r_\S+)", re.DOTALL)
-
-
-def gone_on(run: Run, after: RunId) -> Run:
-    """A run that has ended, once another one does what was left of it."""
-    return msgspec.structs.replace(run, reason=f"{run.reason}, and went on in {after}".removeprefix(", and "))
-
-
-def went_on_in(run: Run) -> RunId | None:
-    """The run that does what was left of this one; None where there is none."""
-    said = _WENT_ON.fullmatch(run.reason) if run.ended_at is not None else None
-    return None if said is None else RunId(said[2])
-
-
 def last_of(run: Run, runs: Mapping[RunId, Run]) -> tuple[Run, ...]:
     """The run and those in which it went on, in order; the last one tells how it all stands."""
     found = {run.id: run}
-    while (after := went_on_in(run)) is not None and after in runs and after not in found:
+    while (after := run.continued_in) is not None and after in runs and after not in found:
         run = found[after] = runs[after]
     return tuple(found.values())
 
@@ -81,9 +74,11 @@ class Fanout(msgspec.Struct, frozen=True, gc=False):
     outcome: str
     """The end state that is spread: a task's, or that which a run's tasks shall have; or `MOVED`."""
     reason: str
-    """Why; of a clock that has moved, the last lease that was reached."""
+    """Why; of a clock that has moved there is none."""
     replaced_by: tuple[TaskId, ...] = ()
     """The subtasks, where the task was split."""
+    reached: str = ""
+    """Of a clock that has moved, the last of the run's leases that was told of it."""
 
 
 MOVED = "moved"

@@ -33,30 +33,30 @@ class TellDependents(Command, frozen=True, gc=False):
     """Tell up to so many tasks that what they need has ended, and withdraw the questions about it."""
 
     spread: Fanout
-    most: int
+    limit: int
 
 
 class EndTasksOfRun(Command, frozen=True, gc=False):
     """End up to so many tasks that are still open in a run that was ended."""
 
     spread: Fanout
-    most: int
+    limit: int
 
 
 class MoveLimits(Command, frozen=True, gc=False):
     """Tell up to so many holders of a run's tasks that its clock has stopped or gone on."""
 
     spread: Fanout
-    most: int
+    limit: int
 
 
-def working_off(spread: Fanout, most: int) -> Command:
+def working_off(spread: Fanout, limit: int) -> Command:
     """What works off the next chunk of a spread; its answer is true."""
     if spread.outcome == MOVED:
-        return MoveLimits(spread, most)
+        return MoveLimits(spread, limit)
     if spread.id.startswith("r_"):
-        return EndTasksOfRun(spread, most)
-    return TellDependents(spread, most)
+        return EndTasksOfRun(spread, limit)
+    return TellDependents(spread, limit)
 
 
 def end_with_run(case: TaskAggregate, spread: Fanout, now: Millis) -> TaskChange:
@@ -152,7 +152,7 @@ def tell_dependents(situation: RowSnapshot, command: TellDependents) -> Decision
     known = {id_: case.task for id_, case in situation.cases.items() if id_ in parts or id_ == spread.id}
     told = [need_ended(situation.cases[TaskId(id_)], spread, stands, now, known) for id_ in sorted(waiting)]
     decision.outcomes = told
-    if len(waiting) < command.most:
+    if len(waiting) < command.limit:
         decision.worked_off = (spread.id,)
     return decision
 
@@ -179,7 +179,7 @@ def _questions(command: TellDependents) -> Search:
 
 
 def _waiting(command: TellDependents) -> Search:
-    return Search("waiting", command.spread.id, most=command.most)
+    return Search("waiting", command.spread.id, limit=command.limit)
 
 
 def _concerned(command: TellDependents, found: Found) -> ReadSet:
@@ -212,7 +212,7 @@ def end_tasks(situation: RowSnapshot, command: EndTasksOfRun) -> Decision:
 
 
 def _open(command: EndTasksOfRun) -> Search:
-    return Search("open", command.spread.id, most=command.most)
+    return Search("open", command.spread.id, limit=command.limit)
 
 
 # --- a run's clock ----------------------------------------------------------------------------------------------------
@@ -223,13 +223,13 @@ def move_limits(situation: RowSnapshot, command: MoveLimits) -> Decision:
     spread, found = command.spread, situation.found[_held(command)]
     run = situation.runs[run_of_move(spread)]
     here = [situation.cases[TaskId(id_)] for id_ in sorted(found) if TaskId(id_) in situation.cases]
-    further = (replace(spread, reason=max(found)),) if len(found) == command.most else ()
+    further = (replace(spread, reached=max(found)),) if len(found) == command.limit else ()
     moved = [move_limit(case, run) for case in here]
     return Decision(True, outcomes=moved, worked_off=(spread.id,), spreads=further)
 
 
 def _held(command: MoveLimits) -> Search:
-    return Search("held", run_of_move(command.spread), command.spread.reason, command.most)
+    return Search("held", run_of_move(command.spread), command.spread.reached, command.limit)
 
 
 RULES = (

@@ -245,7 +245,7 @@ def check_run(run: Run | None, wanted: RunId) -> None:
     if run is None:
         raise Refused("unknown_run", f"there is no run {wanted}", where="run")
     if run.ended_at is not None:
-        raise Refused("run_ended", f"run {run.id} has ended ({run.reason}); open another", where="run")
+        raise Refused("run_ended", f"run {run.id} has ended ({run.end_text}); open another", where="run")
 
 
 def digest(new: NewTask) -> str:

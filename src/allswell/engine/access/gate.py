@@ -154,9 +154,9 @@ class Admitted:
         """Fired when the journal may have grown."""
         return self._behind.journal
 
-    def draw(self) -> float:
+    def rng(self) -> float:
         """A number by chance, from 0 to 1."""
-        return self._behind.draw()
+        return self._behind.rng()
 
     async def __aenter__(self) -> object:
         raise Bug("what is behind a key is opened once, for all keys")

@@ -8,7 +8,8 @@ own: the others are left out of it, so that a supervisor with an agent's key fin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,25 +26,39 @@ from allswell.domain.access.rights import (
     sees_question,
     sees_task,
 )
-from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
-from allswell.domain.ids import QuestionId, RunId, TaskId, task_of_question
-from allswell.domain.lease.model import Agent
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter
+from allswell.domain.agents.cost import ExpenseRow
+from allswell.domain.ids import TaskId, task_of_question
+from allswell.domain.notify.delivery import Delivery
 from allswell.domain.question import Question
-from allswell.domain.rules.event import Entry, Position
-from allswell.domain.run.run import Run
-from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
+from allswell.domain.rules.event import Position
+from allswell.domain.rules.query import (
+    Query,
+    ViewAttempts,
+    ViewExpenses,
+    ViewKept,
+    ViewPayload,
+    ViewQuestion,
+    ViewQuestions,
+    ViewTask,
+    ViewTasks,
+    ViewValue,
+)
+from allswell.domain.task.model import Attempt, TaskRow
 from allswell.engine.access.keys import KeyQuota
 from allswell.engine.backend import Records
-from allswell.store.views import Agenda
+from allswell.store.views import Views
 
+T = TypeVar("T")
 _PAGE = 1_000
 """Tasks that are looked at together, however few are wanted: those of others may lie between them."""
 
 
-class Sight:
-    """What is kept, as far as a key shows it."""
+class Sight(Views):
+    """What is kept, as far as a key shows it.
+
+    `LOOKS` says which rights a query takes. What more there is to it stands in the table `_narrowed`: which rows a key
+    is shown whose right is for its own alone, and what of the watch's own words it is not shown.
+    """
 
     def __init__(self, behind: Records, key: Key, quota: KeyQuota) -> None:
         self._behind = behind
@@ -57,50 +72,37 @@ class Sight:
         """Where it is."""
         return self._behind.url
 
-    def _check(self, look: str) -> None:
+    async def view(self, query: Query[T]) -> T:
+        """The answer to a query, as far as the key shows it."""
         if not self._everything:
-            check_act(self._key, *LOOKS[look])
+            check_act(self._key, *LOOKS[type(query)])
+        narrowed = self._narrowed.get(type(query))
+        if narrowed is None:
+            return await self._behind.view(query)
+        answer: T = await narrowed(self, query)
+        return answer
 
     # --- one thing ----------------------------------------------------------------------------------------------------
 
-    async def view_task(self, task: TaskId) -> TaskRow | None:
+    async def _task(self, query: ViewTask) -> TaskRow | None:
         """One task; None too where it is another's."""
-        self._check("view_task")
-        row = await self._behind.view_task(task)
+        row = await self._behind.view(query)
         return row if row is None or await self._sees(row) else None
 
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
-        self._check("view_payload")
-        return await self._behind.view_payload(task) if await self._may_see(task) else (None, None)
+    async def _payload(self, query: ViewPayload) -> tuple[str | None, str | None]:
+        return await self._behind.view(query) if await self._may_see(query.task) else (None, None)
 
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
-        """A task's ended attempts, the oldest first."""
-        self._check("view_attempts")
-        return await self._behind.view_attempts(task) if await self._may_see(task) else []
+    async def _attempts(self, query: ViewAttempts) -> list[Attempt]:
+        return await self._behind.view(query) if await self._may_see(query.task) else []
 
-    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
-        """What the attempts at a task have cost."""
-        self._check("view_expenses")
-        return await self._behind.view_expenses(task) if await self._may_see(task) else []
+    async def _expenses(self, query: ViewExpenses) -> list[ExpenseRow]:
+        return await self._behind.view(query) if await self._may_see(query.task) else []
 
-    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
-        """The sums of what attempts have cost."""
-        self._check("view_spent")
-        return await self._behind.view_spent(by, keys, since)
-
-    async def view_question(self, question: QuestionId) -> Question | None:
-        """One question."""
-        self._check("view_question")
-        found = await self._behind.view_question(question)
-        if found is None or sees_question(self._key, found) or await self._may_see(task_of_question(question)):
+    async def _question(self, query: ViewQuestion) -> Question | None:
+        found = await self._behind.view(query)
+        if found is None or sees_question(self._key, found) or await self._may_see(task_of_question(query.question)):
             return found
         return None
-
-    async def view_run(self, run: RunId) -> Run | None:
-        """One run."""
-        self._check("view_run")
-        return await self._behind.view_run(run)
 
     async def _may_see(self, task: TaskId) -> bool:
         return self._any_one or await self.view_task(task) is not None
@@ -112,14 +114,13 @@ class Sight:
 
     # --- lists --------------------------------------------------------------------------------------------------------
 
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+    async def _tasks(self, query: ViewTasks) -> list[TaskRow]:
         """Tasks by id, a page at a time; those of others are left out, and the page is filled up behind them."""
-        self._check("view_tasks")
         if self._everything:
-            return await self._behind.view_tasks(which)
+            return await self._behind.view(query)
         found: list[TaskRow] = []
-        wanted = which.limit
-        which = replace(which, limit=max(wanted, _PAGE))
+        wanted = query.which.limit
+        which = replace(query.which, limit=max(wanted, _PAGE))
         while True:
             page = await self._behind.view_tasks(which)
             found += [row for row in page if sees_task(self._key, row)]
@@ -127,90 +128,42 @@ class Sight:
                 return found[:wanted]
             which = replace(which, after=page[-1].task.id)
 
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
-        """Questions, the oldest first."""
-        self._check("view_questions")
-        found = await self._behind.view_questions(open_only=open_only, limit=limit)
+    async def _questions(self, query: ViewQuestions) -> list[Question]:
+        found = await self._behind.view(query)
         return found if self._everything else [one for one in found if sees_question(self._key, one)]
-
-    async def view_agenda(self) -> Agenda:
-        """What a sweeper has to do, and when."""
-        self._check("view_agenda")
-        return await self._behind.view_agenda()
-
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
-        """Runs, the newest first."""
-        self._check("view_runs")
-        return await self._behind.view_runs(limit)
-
-    async def view_agents(self) -> list[Agent]:
-        """Agents that something is held against."""
-        self._check("view_agents")
-        return await self._behind.view_agents()
-
-    async def view_services(self) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
-        self._check("view_services")
-        return await self._behind.view_services()
-
-    async def view_counts(self) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
-        self._check("view_counts")
-        return await self._behind.view_counts()
-
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
-        """Open tasks that nothing will ever move again."""
-        self._check("view_unaccounted")
-        return await self._behind.view_unaccounted(limit)
-
-    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
-        """What is still to be delivered or was given up, in its order."""
-        self._check("view_deliveries")
-        return await self._behind.view_deliveries(which)
-
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done, by id."""
-        self._check("view_results")
-        return await self._behind.view_results(run, role, after, limit)
-
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
-        """Events after a position in the journal's order."""
-        self._check("journal")
-        return await self._behind.journal(after, limit)
-
-    async def cursor(self, follower: str) -> Position:
-        """Where a follower has got to."""
-        self._check("cursor")
-        return await self._behind.cursor(follower)
-
-    async def view_cursors(self) -> dict[str, Position]:
-        """Every follower that has ever got anywhere, and where."""
-        self._check("view_cursors")
-        return await self._behind.view_cursors()
 
     # --- the watch's own words ----------------------------------------------------------------------------------------
 
-    async def view_kept(self, prefix: str) -> dict[str, str]:
-        """What the watch keeps about itself under every key that begins so, but for keys."""
-        self._check("view_kept")
-        kept = await self._behind.view_kept(prefix)
+    async def _kept(self, query: ViewKept) -> dict[str, str]:
+        """What the watch keeps about itself, but for keys."""
+        kept = await self._behind.view(query)
         return {word: text for word, text in kept.items() if not is_secret(word)}
 
-    async def recall(self, key: str) -> str | None:
-        """What is kept under a key."""
-        self._check("recall")
-        check_word(self._key, key, write=False)
-        return await self._behind.recall(key)
+    async def _value(self, query: ViewValue) -> str | None:
+        check_word(self._key, query.key, write=False)
+        return await self._behind.view(query)
 
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
+    _narrowed: ClassVar[Mapping[type[Query[Any]], Callable[[Any, Any], Awaitable[Any]]]] = {
+        ViewTask: _task,
+        ViewPayload: _payload,
+        ViewAttempts: _attempts,
+        ViewExpenses: _expenses,
+        ViewQuestion: _question,
+        ViewTasks: _tasks,
+        ViewQuestions: _questions,
+        ViewKept: _kept,
+        ViewValue: _value,
+    }
+
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there; False if that is not there any more."""
         self._check_write(key, after)
-        return await self._behind.swap(key, before, after)
+        return await self._behind.compare_and_set(key, before, after)
 
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """Keep something under a key, whatever was there."""
         self._check_write(key, value)
-        await self._behind.remember(key, value)
+        await self._behind.put(key, value)
 
     def _check_write(self, word: str, text: str) -> None:
         check_word(self._key, word, write=True)

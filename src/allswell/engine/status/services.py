@@ -13,7 +13,7 @@ from allswell.domain.lease.cost import budgets_over, is_budget, is_for_good, run
 from allswell.domain.lease.model import Agent, LeaseRow, bounded
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, Question, held_back
 from allswell.domain.rules.command import Claim
-from allswell.domain.run.run import Run, went_on_in
+from allswell.domain.run.run import Run
 from allswell.domain.service.breaker import Stand
 from allswell.domain.service.service import REOPENING, ServiceRow, Shut, open_question, opened_at, question_about, shut
 from allswell.domain.task.model import OPEN, Attempt, State, Task, TaskFilter, TaskRow
@@ -100,7 +100,7 @@ async def gather(store: Views, root: TaskRow, pause: Pause = "task") -> Facts:
     if task.state == State.FAILED:
         facts.skipped = await skipped_for(store, task.run)
         run = None if task.run is None else await store.view_run(task.run)
-        facts.went_on = None if run is None else went_on_in(run)
+        facts.went_on = None if run is None else run.continued_in
     facts.attempts = await store.view_attempts(task.id)
     for number in range(1, min(task.record.questions, NEEDS_MOST) + 1):
         question = await store.view_question(question_id(task.id, number))

@@ -33,7 +33,7 @@ from allswell.domain.lease.model import Agent, ends_at, recovered_at
 from allswell.domain.notify.delivery import DeliveryFilter, sink_of
 from allswell.domain.question import Pause, Question, held_back, without_output
 from allswell.domain.rules.command import Claim
-from allswell.domain.run.run import went_on_in
+from allswell.domain.rules.query import Agenda
 from allswell.domain.service.breaker import Stand
 from allswell.domain.service.service import ServiceRow, question_about, shut
 from allswell.domain.task.answer import Holding, holding, is_dismissed
@@ -43,7 +43,7 @@ from allswell.engine.status.explanation import Next, ago, clean, listed, many, q
 from allswell.engine.status.services import Facts, held_up, in_short, skipped_for
 from allswell.engine.status.task import mending_command, outcome, resume_command, resume_flow, up_command
 from allswell.engine.timings import DEFAULT_TOLERANCE, Tolerance
-from allswell.store.views import Agenda, Views
+from allswell.store.views import Views
 from allswell.timing.clock import Clock
 
 RECENT = 24 * 3_600_000
@@ -310,7 +310,7 @@ def _some(names: Sequence[str]) -> str:
 
 async def _accounted(readings: StoreReadings) -> Check:
     """Open tasks that nothing will ever move again: there must be none."""
-    rows = [await readings.views.view_task(id_) for id_ in await readings.views.view_unaccounted()]
+    rows = [await readings.views.view_task(id_) for id_ in await readings.views.view_orphans()]
     concerns = tuple(
         Concern(
             "unaccounted",
@@ -711,7 +711,7 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
             break
         after = page[-1].task.id
     if any(row.task.run is not None for row in found):  # what another run has done since is no news
-        gone_on = {run.id for run in await store.view_runs() if went_on_in(run) is not None}
+        gone_on = {run.id for run in await store.view_runs() if run.continued_in is not None}
         found = [row for row in found if row.task.run not in gone_on]
     return sorted(found, key=lambda row: -(row.task.ended_at or 0))
 

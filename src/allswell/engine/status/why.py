@@ -424,7 +424,7 @@ def waited_for(run: Run, questions: Sequence[Question]) -> list[QuestionId]:
 def _runs_standing(run: Run, name: str, now: int) -> str:
     if run.ended_at is None:
         return f"The run {name} has been open for {rough(now - run.created_at)}."
-    reason = clean(run.reason).replace("run_timeout", "its deadline was reached")
+    reason = clean(run.end_text).replace("run_timeout", "its deadline was reached")
     return f"The run {name} was ended {ago(run.ended_at, now)}: {full_stop(reason)}"
 
 

@@ -19,8 +19,10 @@ from starlette.types import ASGIApp
 
 from allswell.domain.rules.bounds import check_look
 from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep
+from allswell.domain.rules.query import Query
 from allswell.domain.scopes import HEADER
-from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.engine.backend import Records
+from allswell.errors import AllswellError, Bug, Refused, Unavailable
 from allswell.interfaces.http import attempts, decisions, events, leases, status, tasks
 from allswell.interfaces.http.leases import claimed
 from allswell.interfaces.http.mcp import PATH as MCP_PATH
@@ -29,7 +31,16 @@ from allswell.interfaces.http.metrics import Metrics
 from allswell.interfaces.http.request_context import RequestContext, ServerState
 from allswell.interfaces.http.routing import Route, answer_to, openapi_document, problem_of
 from allswell.interfaces.http.security import KEY
-from allswell.remote.wire import CALLS, WAIT_MOST, Answering, CommandResult, EncodedCommand, RemoteLook, heard
+from allswell.remote.wire import (
+    CALLS,
+    WAIT_MOST,
+    Answering,
+    CommandResult,
+    CompareAndSet,
+    EncodedCommand,
+    Revise,
+    heard,
+)
 
 # For watches that live elsewhere (`allswell.remote`): commands and looks as they are inside, by their names.
 #
@@ -109,18 +120,25 @@ async def look_at(call: RequestContext, _: LookParams) -> Response:
     wanted = CALLS.get(call.named("view"))
     if wanted is None:
         raise Refused("unknown_view", f"there is no view {call.named('view')[:60]!r}", where="view")
-    given = _arguments(wanted, await call.body())
-    answer = await getattr(call.backend.store, wanted.name)(**given)
-    return Response(msgspec.json.encode(answer), media_type="application/json")
-
-
-def _arguments(wanted: RemoteLook, body: bytes) -> dict[str, Any]:
     try:
-        given = msgspec.json.decode(body or b"{}", type=wanted.arguments)
+        asked = msgspec.json.decode(await call.body() or b"{}", type=wanted.arguments)
     except msgspec.DecodeError as error:
-        raise Refused("bad_body", f"{wanted.name} does not take this: {error}", where="body") from None
-    check_look(given, wanted.name)
-    return {name: getattr(given, name) for name in wanted.arguments.__struct_fields__}
+        raise Refused("bad_body", f"{call.named('view')} does not take this: {error}", where="body") from None
+    check_look(asked, call.named("view"))
+    return Response(msgspec.json.encode(await _answer(call.backend.store, asked)), media_type="application/json")
+
+
+async def _answer(store: Records, asked: Struct) -> object:
+    match asked:
+        case Query():
+            return await store.view(asked)
+        case CompareAndSet():
+            return await store.compare_and_set(asked.key, asked.before, asked.after)
+        case Revise():
+            await store.revise(asked.changed, asked.gone)
+            return None
+        case _:
+            raise Bug(f"nothing is done with {asked!r}")
 
 
 RPC_ROUTES = (

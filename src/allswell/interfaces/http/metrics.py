@@ -73,7 +73,7 @@ async def _families(house: ServerState) -> list[Metric]:
     counts = await views.view_counts()
     questions = await views.view_questions()
     services = await views.view_services()
-    lost = await views.view_unaccounted()
+    lost = await views.view_orphans()
     spent = await views.view_spent("role")
     seen = await look(views, house.place)
     late = 0 if agenda.next_due is None else max(0, agenda.now - agenda.next_due)

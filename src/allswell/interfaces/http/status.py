@@ -152,7 +152,7 @@ async def show_checkup(call: RequestContext, _: Nothing) -> CheckupShape:
 
 async def list_unaccounted(call: RequestContext, _: Nothing) -> UnaccountedShape:
     """List open tasks that nothing will ever move again, a hundred at most."""
-    return UnaccountedShape([str(one) for one in await call.views.view_unaccounted()])
+    return UnaccountedShape([str(one) for one in await call.views.view_orphans()])
 
 
 async def show_settings(call: RequestContext, _: Nothing) -> SettingsShape:

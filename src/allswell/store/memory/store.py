@@ -8,16 +8,43 @@ to others; without it the same code runs straight through, for tests and embedde
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from heapq import nlargest, nsmallest
-from typing import Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy, together
-from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.agents.cost import ExpenseRow, Spent, together
+from allswell.domain.ids import TaskId
 from allswell.domain.lease.model import Agent
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter, memory_key
+from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
+from allswell.domain.rules.query import (
+    NAME_OF,
+    Agenda,
+    Query,
+    ViewAgenda,
+    ViewAgents,
+    ViewAttempts,
+    ViewCounts,
+    ViewCursor,
+    ViewCursors,
+    ViewDeliveries,
+    ViewExpenses,
+    ViewJournal,
+    ViewKept,
+    ViewOrphans,
+    ViewPayload,
+    ViewQuestion,
+    ViewQuestions,
+    ViewResults,
+    ViewRun,
+    ViewRuns,
+    ViewServices,
+    ViewSpent,
+    ViewTask,
+    ViewTasks,
+    ViewValue,
+)
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import LAST, OPEN, Attempt, Lane, State, Task, TaskFilter, TaskRow, folded
@@ -26,13 +53,15 @@ from allswell.store.memory.locks import Turn, a_turn
 from allswell.store.memory.tables import Database, OnCommit
 from allswell.store.memory.transaction import MemoryTransaction
 from allswell.store.port import LOOK_AGAIN, CommitUnknown, Hearer, Transaction, Wakeup
-from allswell.store.views import Agenda
+from allswell.store.views import Views
 from allswell.timing.clock import Clock, SystemClock
+
+T = TypeVar("T")
 
 # What can be looked at without a transaction: committed rows only, and nobody is waited for.
 
 
-class MemoryViews:
+class MemoryViews(Views):
     """The reading half of the memory store, with the journal and its followers' cursors."""
 
     database: Database
@@ -41,17 +70,22 @@ class MemoryViews:
         """What every statement begins with."""
         raise NotImplementedError
 
-    async def view_agenda(self) -> Agenda:
+    async def view(self, query: Query[T]) -> T:
+        """The answer to a query, once others had their turn."""
+        await self.give_way(NAME_OF[type(query)])
+        answer: T = self._views[type(query)](self, query)
+        return answer
+
+    def _agenda(self, _: ViewAgenda) -> Agenda:
         """What a sweeper has to do, and when."""
-        await self.give_way("view_agenda")
         tables = self.database.tables
         first = tables.timer_order[0][0] if tables.timer_order else None
         now, stands = self.database.see()
         return Agenda(now, first, bool(tables.spreads), stands, next(iter(tables.spreads), ""))
 
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+    def _tasks(self, query: ViewTasks) -> list[TaskRow]:
         """Tasks by id, a page at a time."""
-        await self.give_way("view_tasks")
+        which = query.which
         tables = self.database.tables
         among: Collection[TaskId] = tables.open_tasks if which.open else tables.tasks
         if which.states == ("held",):
@@ -93,113 +127,96 @@ class MemoryViews:
             tables.waits.get(id_, ()),
         )
 
-    async def view_task(self, task: TaskId) -> TaskRow | None:
+    def _task(self, query: ViewTask) -> TaskRow | None:
         """One task."""
-        await self.give_way("view_task")
-        return self._row(task) if task in self.database.tables.tasks else None
+        return self._row(query.task) if query.task in self.database.tables.tasks else None
 
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+    def _payload(self, query: ViewPayload) -> tuple[str | None, str | None]:
         """A task's payload and result."""
-        await self.give_way("view_payload")
         tables = self.database.tables
-        return tables.payloads.get(task), tables.results.get(task)
+        return tables.payloads.get(query.task), tables.results.get(query.task)
 
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+    def _results(self, query: ViewResults) -> list[tuple[TaskId, str]]:
         """The results of a run's tasks of one role that are done."""
-        await self.give_way("view_results")
         tables = self.database.tables
         done = (
             task.id
             for task in tables.tasks.values()
-            if task.run == run and task.role == role and task.state == State.DONE and task.id > after
+            if task.run == query.run and task.role == query.role and task.state == State.DONE and task.id > query.after
         )
-        return [(id_, tables.results.get(id_, "null")) for id_ in nsmallest(limit, done)]
+        return [(id_, tables.results.get(id_, "null")) for id_ in nsmallest(query.limit, done)]
 
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+    def _attempts(self, query: ViewAttempts) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
-        await self.give_way("view_attempts")
         tables = self.database.tables
-        return [tables.attempts[(task, token)] for token in tables.attempts_of.get(task, ())]
+        return [tables.attempts[(query.task, token)] for token in tables.attempts_of.get(query.task, ())]
 
-    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+    def _expenses(self, query: ViewExpenses) -> list[ExpenseRow]:
         """What the attempts at a task have cost."""
-        await self.give_way("view_expenses")
-        return list(self.database.tables.expenses.get(task, ()))
+        return list(self.database.tables.expenses.get(query.task, ()))
 
-    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+    def _spent(self, query: ViewSpent) -> dict[str, Spent]:
         """The sums of what attempts have cost."""
-        await self.give_way("view_spent")
         found: dict[str, list[ExpenseRow]] = {}
         for row in (row for told in self.database.tables.expenses.values() for row in told):
-            key = "" if by == "all" else getattr(row, by)
-            if key is not None and row.told_at >= since and (not keys or key in keys):
+            key = "" if query.by == "all" else getattr(row, query.by)
+            if key is not None and row.told_at >= query.since and (not query.keys or key in query.keys):
                 found.setdefault(key, []).append(row)
         return {key: together(rows) for key, rows in found.items()}
 
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+    def _questions(self, query: ViewQuestions) -> list[Question]:
         """Questions, the oldest first."""
-        await self.give_way("view_questions")
         questions = self.database.tables.questions.values()
-        found = [question for question in questions if not open_only or question.closed_at is None]
-        return nsmallest(limit, found, key=lambda question: (question.asked_at, question.id))
+        found = [question for question in questions if not query.open_only or question.closed_at is None]
+        return nsmallest(query.limit, found, key=lambda question: (question.asked_at, question.id))
 
-    async def view_question(self, question: QuestionId) -> Question | None:
+    def _question(self, query: ViewQuestion) -> Question | None:
         """One question."""
-        await self.give_way("view_question")
-        return self.database.tables.questions.get(question)
+        return self.database.tables.questions.get(query.question)
 
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+    def _runs(self, query: ViewRuns) -> list[Run]:
         """Runs, the newest first."""
-        await self.give_way("view_runs")
         runs = self.database.tables.runs.values()
-        return sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)[:limit]
+        return sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)[: query.limit]
 
-    async def view_run(self, run: RunId) -> Run | None:
+    def _run(self, query: ViewRun) -> Run | None:
         """One run."""
-        await self.give_way("view_run")
-        return self.database.tables.runs.get(run)
+        return self.database.tables.runs.get(query.run)
 
-    async def view_agents(self) -> list[Agent]:
+    def _agents(self, _: ViewAgents) -> list[Agent]:
         """Agents that something is held against."""
-        await self.give_way("view_agents")
         return sorted(self.database.tables.agents.values(), key=lambda agent: agent.id)
 
-    async def view_services(self) -> dict[str, ServiceRow]:
+    def _services(self, _: ViewServices) -> dict[str, ServiceRow]:
         """The services that something is or was held against."""
-        await self.give_way("view_services")
         return dict(self.database.tables.services)
 
-    async def view_counts(self) -> dict[str, int]:
+    def _counts(self, _: ViewCounts) -> dict[str, int]:
         """How many tasks stand in each derived state."""
-        await self.give_way("view_counts")
         counts: dict[str, int] = {}
         for id_ in self.database.tables.tasks:
             stands = str(self.database.tables.stands(id_))
             counts[stands] = counts.get(stands, 0) + 1
         return counts
 
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+    def _orphans(self, query: ViewOrphans) -> list[TaskId]:
         """Open tasks that would hang silently; kept up to date with every commit, so this costs nothing."""
-        await self.give_way("view_unaccounted")
-        return self.unaccounted(limit)
+        return self.unaccounted(query.limit)
 
     def unaccounted(self, limit: int = 100) -> list[TaskId]:
         """The same at once, for a hook that cannot wait."""
         return nsmallest(limit, self.database.tables.unaccounted)
 
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
+    def _journal(self, query: ViewJournal) -> list[Entry]:
         """Events after a position in the journal's order; never skips one that commits late."""
-        await self.give_way("journal")
-        return self.database.journal(after, limit)
+        return self.database.journal(query.after, query.limit)
 
-    async def cursor(self, follower: str) -> Position:
+    def _cursor(self, query: ViewCursor) -> Position:
         """Where a follower has got to."""
-        await self.give_way("cursor")
-        return self.database.cursors.get(follower, Position())
+        return self.database.cursors.get(query.follower, Position())
 
-    async def view_cursors(self) -> dict[str, Position]:
+    def _cursors(self, _: ViewCursors) -> dict[str, Position]:
         """Where every follower has got to."""
-        await self.give_way("view_cursors")
         return dict(self.database.cursors)
 
     async def advance(self, follower: str, position: Position) -> None:
@@ -238,9 +255,9 @@ class MemoryViews:
         for one in gone:
             kept.pop((one.sink, one.place), None)
 
-    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+    def _deliveries(self, query: ViewDeliveries) -> list[Delivery]:
         """What is still to be delivered or was given up, in its order."""
-        await self.give_way("view_deliveries")
+        which = query.which
         kept = self.database.deliveries
         found = [
             kept[key]
@@ -251,31 +268,52 @@ class MemoryViews:
         ]
         return found[: which.limit]
 
-    async def view_kept(self, prefix: str) -> dict[str, str]:
+    def _kept(self, query: ViewKept) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""
-        await self.give_way("view_kept")
-        return {key: value for key, value in sorted(self.database.kept.items()) if key.startswith(prefix)}
+        return {key: value for key, value in sorted(self.database.kept.items()) if key.startswith(query.prefix)}
 
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""
-        await self.give_way("swap")
+        await self.give_way("compare_and_set")
         if self.database.kept.get(key) != before:
             return False
         self.database.kept[key] = after
         return True
 
-    async def recall(self, key: str) -> str | None:
+    def _value(self, query: ViewValue) -> str | None:
         """What the watch keeps about itself."""
-        await self.give_way("recall")
-        return self.database.kept.get(key)
+        return self.database.kept.get(query.key)
 
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
-        await self.give_way("remember")
+        await self.give_way("put")
         self.database.kept[key] = value
 
-
-T = TypeVar("T")
+    _views: ClassVar[Mapping[type[Query[Any]], Callable[[Any, Any], Any]]] = {
+        ViewAgenda: _agenda,
+        ViewTasks: _tasks,
+        ViewTask: _task,
+        ViewPayload: _payload,
+        ViewResults: _results,
+        ViewAttempts: _attempts,
+        ViewExpenses: _expenses,
+        ViewSpent: _spent,
+        ViewQuestions: _questions,
+        ViewQuestion: _question,
+        ViewRuns: _runs,
+        ViewRun: _run,
+        ViewAgents: _agents,
+        ViewServices: _services,
+        ViewCounts: _counts,
+        ViewOrphans: _orphans,
+        ViewJournal: _journal,
+        ViewCursor: _cursor,
+        ViewCursors: _cursors,
+        ViewDeliveries: _deliveries,
+        ViewKept: _kept,
+        ViewValue: _value,
+    }
+    """What each query does here."""
 
 
 Carry = Callable[[], Sequence[float]]

@@ -14,10 +14,11 @@ from typing import Generic, TypeVar, assert_never
 from allswell.domain.agents.cost import ExpenseRow
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token, is_request
 from allswell.domain.lease.model import Agent, LeaseRow
-from allswell.domain.mesh.request import asking_lines
+from allswell.domain.mesh.request import awaited_requests
 from allswell.domain.notify.delivery import Delivery
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import OPEN, Attempt, Lane, Ready, State, Task, WaitState
@@ -103,10 +104,11 @@ class Tables:
         self.attempts_of: dict[TaskId, list[Token]] = {}
         self.unaccounted: dict[TaskId, None] = {}
 
-    def asking(self) -> list[str]:
+    def asking(self) -> list[AwaitedRequest]:
         """Which agents wait for an answer of which."""
         requests = (self.tasks[id_] for id_ in self.open_tasks if is_request(id_))
-        return asking_lines(requests, lambda ids: {id_: self.leases[id_].token for id_ in ids if id_ in self.leases})
+        leases = self.leases
+        return awaited_requests(requests, lambda ids: {id_: leases[id_].token for id_ in ids if id_ in leases})
 
     def apply(self, draft: Draft) -> None:
         """Make a transaction's writes everybody's."""

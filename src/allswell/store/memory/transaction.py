@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import OPEN, Lane, WaitState
@@ -26,7 +27,17 @@ from allswell.errors import Bug
 from allswell.store.clock import ClockReading, Due, Moved
 from allswell.store.memory.locks import Key, Owner, Row
 from allswell.store.memory.tables import Database, Draft, Layer, LockRequest
-from allswell.store.port import LOCK_ORDER, NOTHING, Lock, LockKind, RowChanges, RowConflict, Rows, Wanted, take_in_turn
+from allswell.store.port import (
+    LOCK_ORDER,
+    NOTHING,
+    Lock,
+    LockKind,
+    RowChanges,
+    RowConflict,
+    Rows,
+    Wanted,
+    lock_and_read_in_turn,
+)
 
 if TYPE_CHECKING:
     from allswell.store.memory.store import MemoryStore
@@ -473,9 +484,9 @@ class MemoryTransaction:
             held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
             return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock, read the clock, and read what was locked."""
-        return await take_in_turn(self, locks, wanted)
+        return await lock_and_read_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows as committed now, or as written by this transaction."""
@@ -669,7 +680,7 @@ class MemoryTransaction:
             found, lease = self.draft.tasks.get(task), self.draft.leases.get(task)
             return [] if found is None else [found.role, *([] if lease is None else [lease.agent])]
 
-    async def find_asking(self) -> Sequence[str]:
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; others who ask wait."""
         with self._statement:
             await self._store.give_way("find_asking")

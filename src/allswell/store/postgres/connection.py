@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import select
 import socket
@@ -94,6 +95,10 @@ def explain_login(error: psycopg.Error, place: str) -> AllswellError:
     return Unavailable(f"no connection to PostgreSQL at {place}: {last}", hint="is the server running?")
 
 
+_NEEDED = re.compile(r"schema ([0-9]+) is needed")
+"""What the statement `set_up` fails with where this version may not write any more."""
+
+
 def explain(error: psycopg.Error, place: str) -> AllswellError:
     """Why a statement failed; nothing of its transaction was committed."""
     match error:
@@ -127,9 +132,21 @@ def explain(error: psycopg.Error, place: str) -> AllswellError:
                 hint="was the database replaced? open the store again",
             )
         case errors.DataError() | errors.ProgrammingError() | errors.IntegrityError():
-            return Bug(f"PostgreSQL did not accept a statement of ours: {_said(error)}")
+            return _not_accepted(error, place)
         case _:
             return Unavailable(f"the connection to PostgreSQL at {place} failed: {_said(error)}")
+
+
+def _not_accepted(error: psycopg.Error, place: str) -> AllswellError:
+    needed = _NEEDED.search(_said(error))
+    if needed is None:
+        return Bug(f"PostgreSQL did not accept a statement of ours: {_said(error)}")
+    return Refused(
+        "newer_schema",
+        f"the watch in {place} was upgraded and takes only versions of Allswell that know schema {needed[1]} or later: "
+        "upgrade Allswell here",
+        where="store",
+    )
 
 
 def _said(error: psycopg.Error) -> str:

@@ -18,7 +18,12 @@ from allswell.store.postgres.connection import PostgresSettings, ServerLine, exp
 from allswell.store.postgres.connection_thread import CommitGuard
 from allswell.store.postgres.pipeline import ServerAnswer, Statement
 
-SQL = sql.load("allswell.store.postgres", "statements.sql")
+MIGRATIONS = sql.migrations("allswell.store.postgres")
+VERSION = len(MIGRATIONS)
+SQL = {
+    name: statement.replace("{schema}", str(VERSION))
+    for name, statement in sql.load("allswell.store.postgres", "statements.sql").items()
+}
 
 
 class Session:

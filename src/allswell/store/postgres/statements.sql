@@ -17,6 +17,7 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 -- Bounds, durability and plans of this transaction only: behind a pooler a session's settings may be someone else's.
 -- The plans must not hang on statistics: a table that was empty a second ago may hold a million rows. So they are also
 -- made once: left to itself the server plans most of these anew for every batch, which takes longer than a small batch.
+-- It fails, by a cast of what is no number, where a later version has shut this one out of the store.
 SELECT set_config('statement_timeout', $1::text, true),
        set_config('lock_timeout', $2::text, true),
        set_config('idle_in_transaction_session_timeout', $3::text, true),
@@ -26,7 +27,9 @@ SELECT set_config('statement_timeout', $1::text, true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
        set_config('enable_hashjoin', 'off', true),
-       set_config('enable_mergejoin', 'off', true)
+       set_config('enable_mergejoin', 'off', true),
+       (SELECT CASE WHEN value::integer > {schema} THEN ('schema ' || value || ' is needed')::integer END
+        FROM allswell.meta WHERE key = 'oldest_writer')
 
 -- name: set_up_vacuum
 -- For the whole session, which is thrown away after it: a vacuum runs in no transaction.
@@ -282,10 +285,11 @@ FROM allswell.expense
 WHERE cardinality($1::text[]) >= 0 AND told_at >= $2::bigint HAVING count(*) > 0
 
 -- name: read_spreads
-SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::text[])
+SELECT id, outcome, reason, replaced_by, reached FROM allswell.spread WHERE id = ANY($1::text[])
 
 -- name: read_runs
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM allswell.run WHERE id = ANY($1::text[])
 
 -- name: read_services
@@ -372,18 +376,22 @@ SELECT task FROM allswell.lease WHERE task > $1::text ORDER BY task LIMIT $2::in
 -- Writes --------------------------------------------------------------------------------------------------------------
 
 -- name: insert_runs
-INSERT INTO allswell.run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves)
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+INSERT INTO allswell.run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+                          continued_in)
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM json_to_recordset($1::json) AS x(id text, name text, created_at bigint, deadline bigint, ended_at bigint,
                                       reason text, command text, asked bigint, stands_since bigint, stood bigint,
-                                      moves bigint)
+                                      moves bigint, continued_in text)
 
 -- name: update_runs
 UPDATE allswell.run AS r
 SET name = x.name, deadline = x.deadline, ended_at = x.ended_at, reason = x.reason, command = x.command,
-    asked = x.asked, stands_since = x.stands_since, stood = x.stood, moves = x.moves
+    asked = x.asked, stands_since = x.stands_since, stood = x.stood, moves = x.moves,
+    continued_in = x.continued_in
 FROM json_to_recordset($1::json) AS x(id text, name text, deadline bigint, ended_at bigint, reason text, command text,
-                                      asked bigint, stands_since bigint, stood bigint, moves bigint)
+                                      asked bigint, stands_since bigint, stood bigint, moves bigint,
+                                      continued_in text)
 WHERE r.id = x.id
 
 -- name: insert_services
@@ -453,7 +461,9 @@ FROM json_to_recordset($1::json) AS x(id text, name text, run text, role text, l
 WITH fence AS (
     SELECT set_config('synchronous_commit', 'on', true) FROM allswell.lease
     WHERE task = $1::text AND token = $2::bigint AND deadline = $20::bigint
-      AND stalled_at IS NOT DISTINCT FROM $21::bigint FOR SHARE
+      AND stalled_at IS NOT DISTINCT FROM $21::bigint
+      AND NOT EXISTS (SELECT FROM allswell.meta WHERE key = 'oldest_writer' AND value::integer > {schema})
+    FOR SHARE
 ), made AS (
     INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload,
                                rank, result, attempt)
@@ -596,9 +606,9 @@ CROSS JOIN LATERAL (
 ON CONFLICT (task, token) DO UPDATE SET late = excluded.late, afterwards = excluded.afterwards
 
 -- name: insert_spreads
-INSERT INTO allswell.spread (id, outcome, reason, replaced_by)
-SELECT id, outcome, reason, replaced_by::text
-FROM json_to_recordset($1::json) AS x(id text, outcome text, reason text, replaced_by json)
+INSERT INTO allswell.spread (id, outcome, reason, replaced_by, reached)
+SELECT id, outcome, reason, replaced_by::text, reached
+FROM json_to_recordset($1::json) AS x(id text, outcome text, reason text, replaced_by json, reached text)
 
 -- name: delete_spreads
 DELETE FROM allswell.spread WHERE id = ANY($1::text[])
@@ -761,7 +771,8 @@ SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice
 FROM allswell.question ORDER BY asked_at, id LIMIT $1::integer
 
 -- name: view_runs
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves FROM allswell.run
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves, continued_in
+FROM allswell.run
 ORDER BY created_at DESC, id DESC LIMIT $1::integer
 
 -- name: view_agents
@@ -842,7 +853,12 @@ SELECT current_setting('server_version_num')::integer, current_setting('server_e
                WHERE n.nspname = 'allswell' AND c.relname = 'meta')
 
 -- name: schema_version
-SELECT value::integer FROM allswell.meta WHERE key = 'schema'
+-- The number of the last migration that was run, and the oldest schema whose code may write.
+SELECT value::integer, coalesce((SELECT value FROM allswell.meta WHERE key = 'oldest_writer'), value)::integer
+FROM allswell.meta WHERE key = 'schema'
+
+-- name: await_writers
+LOCK TABLE allswell.meta IN ACCESS EXCLUSIVE MODE
 
 -- name: lock_schema
 -- One migrator at a time; the number is "allswell" in ASCII.
@@ -881,4 +897,8 @@ CREATE TABLE IF NOT EXISTS allswell.meta (key text PRIMARY KEY, value text NOT N
 
 -- name: set_schema_version
 INSERT INTO allswell.meta (key, value) VALUES ('schema', $1::text)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: set_oldest_writer
+INSERT INTO allswell.meta (key, value) VALUES ('oldest_writer', $1::text)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value

@@ -35,7 +35,7 @@ from allswell.store.postgres import views
 from allswell.store.postgres.connection import PostgresSettings, ServerAddress, ServerLine, explain, is_pooled
 from allswell.store.postgres.connection_thread import CommitGuard, PostgresDesk
 from allswell.store.postgres.pipeline import Connection, Statement
-from allswell.store.postgres.session import SQL, Session, opening_of_view, opening_of_work
+from allswell.store.postgres.session import MIGRATIONS, SQL, VERSION, Session, opening_of_view, opening_of_work
 from allswell.store.postgres.transaction import PostgresTransaction, ServerClock
 from allswell.store.postgres.transport import CHANNEL, NotifyCarrier
 from allswell.store.postgres.values import json
@@ -46,8 +46,6 @@ from allswell.store.thread import WorkThread
 # Bringing the schema up to date: numbered migrations, each applied once, by one process at a time.
 
 OLDEST_SERVER = 14
-MIGRATIONS = sql.migrations("allswell.store.postgres")
-VERSION = len(MIGRATIONS)
 
 
 def bring_up_to_date(connection: Connection, settings: PostgresSettings, place: str) -> None:
@@ -81,19 +79,11 @@ def _check(connection: Connection, place: str) -> int:
         )
     if encoding != "UTF8":
         raise Refused("bad_encoding", f"the database {place} is encoded in {encoding}; it must be UTF8", where="store")
-    version = _version(connection) if made else 0
-    if version > VERSION:
-        raise Refused(
-            "newer_schema",
-            f"the watch in {place} has schema version {version}, this Allswell knows {VERSION}: upgrade Allswell",
-            where="store",
-        )
-    return version
-
-
-def _version(connection: Connection) -> int:
-    rows = connection.execute(SQL["schema_version"]).fetchall()
-    return int(rows[0][0]) if rows else 0
+    rows = connection.execute(SQL["schema_version"]).fetchall() if made else ()
+    version, oldest_writer = rows[0] if rows else (0, 0)
+    if version > VERSION and oldest_writer > VERSION:
+        raise sql.newer_schema(f"the watch in {place}", version, oldest_writer, VERSION)
+    return int(version)
 
 
 def _migrate(connection: Connection, settings: PostgresSettings, place: str) -> None:
@@ -106,9 +96,12 @@ def _migrate(connection: Connection, settings: PostgresSettings, place: str) -> 
         if before == 0:
             connection.execute(SQL["create_schema"])
             connection.execute(SQL["create_meta"])
+        # Every unit of work has read this table: those under way are waited for, and later ones see the new schema.
+        connection.execute(SQL["await_writers"])
         for number, text in MIGRATIONS[before:]:
             connection.execute(text, prepare=False)  # a file holds many statements
             connection.execute(SQL["set_schema_version"], (str(number),))
+            connection.execute(SQL["set_oldest_writer"], (str(sql.oldest_writer(MIGRATIONS[:number])),))
 
 
 # The short way to record a step in PostgreSQL: one statement that commits by itself, sent by whoever wants it.
@@ -491,7 +484,7 @@ class PostgresStore(PostgresViews):
         """Write deliveries as they are now, and forget those that are gone."""
         await self._write(lambda session: views.revise(session, changed, gone), "a delivery (view_timeout)")
 
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""
 
         def keep(session: Session) -> bool:
@@ -500,7 +493,7 @@ class PostgresStore(PostgresViews):
 
         return await self._write(keep, "what the watch keeps about itself (view_timeout)")
 
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""
 
         def keep(session: Session) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.lease.clock_change import TOLERATED
-from allswell.domain.mesh.request import asking_lines
+from allswell.domain.mesh.request import awaited_requests
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import Lane
 from allswell.store.clock import Due
-from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, Rows, Wanted, take_in_turn
+from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, Rows, Wanted, lock_and_read_in_turn
 from allswell.store.postgres.pipeline import Row, ServerAnswer, Statement
 from allswell.store.postgres.read import (
     Pick,
@@ -133,7 +134,7 @@ class PostgresTransaction:
         self._moment = _one(clock)
         return _column(locked)
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock and read what is locked, then the clock, in one round trip.
 
         Another one follows for open tasks that are not held, as most are: where they stand is in other tables, and must
@@ -143,7 +144,7 @@ class PostgresTransaction:
             self.repeatable = True
             return self._clock.guess(), Rows()
         if any(lock.skip for lock in locks):
-            return await take_in_turn(self, locks, wanted)
+            return await lock_and_read_in_turn(self, locks, wanted)
         reading = RowReading(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
@@ -269,10 +270,10 @@ class PostgresTransaction:
         """A task's role, and who holds it."""
         return [name for row in self._ask("find_target", task).fetchall() for name in row if name is not None]
 
-    async def find_asking(self) -> Sequence[str]:
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; whoever asks next waits for the end of this."""
         _, found = self._ask_all((SQL["lock_asking"], ()), (SQL["find_asking"], ()))
-        return asking_lines(
+        return awaited_requests(
             map(task_of, found.fetchall()), lambda ids: dict(self._ask("find_tokens", texts(ids)).fetchall())
         )
 

@@ -121,7 +121,7 @@ def services_of(told: str | None) -> dict[str, ServiceRow]:
 
 def spread_of(row: Row) -> Fanout:
     """A spread, its replacements decoded."""
-    return Fanout(*(*row[:3], _TEXTS.decode(row[3])))
+    return Fanout(*(*row[:3], _TEXTS.decode(row[3]), row[4]))
 
 
 @lru_cache(maxsize=1)

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
-from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
-from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.agents.cost import ExpenseRow, Spent
+from allswell.domain.ids import TaskId
 from allswell.domain.lease.model import Agent
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter, memory_key
+from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
+from allswell.domain.rules.query import (
+    Agenda,
+    Query,
+    ViewAgenda,
+    ViewAgents,
+    ViewAttempts,
+    ViewCounts,
+    ViewCursor,
+    ViewCursors,
+    ViewDeliveries,
+    ViewExpenses,
+    ViewJournal,
+    ViewKept,
+    ViewOrphans,
+    ViewPayload,
+    ViewQuestion,
+    ViewQuestions,
+    ViewResults,
+    ViewRun,
+    ViewRuns,
+    ViewServices,
+    ViewSpent,
+    ViewTask,
+    ViewTasks,
+    ViewValue,
+)
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import LAST, Attempt, State, TaskFilter, TaskRow, folded
+from allswell.domain.task.model import LAST, Attempt, State, TaskRow, folded
 from allswell.store.postgres.pipeline import Statement
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.transaction import ServerClock
@@ -27,7 +53,7 @@ from allswell.store.postgres.values import (
     task_row_of,
     texts,
 )
-from allswell.store.views import Agenda
+from allswell.store.views import Views
 
 # What sinks still have to deliver, in PostgreSQL.
 
@@ -92,6 +118,7 @@ def _row(one: Delivery) -> dict[str, object]:
     }
 
 
+T = TypeVar("T")
 Table = list[tuple[Any, ...]]
 _JOURNAL_ROWS = 100
 _EVENT_BYTES = 300
@@ -100,7 +127,7 @@ _STANDING = (State.HELD.value, State.WAITING.value, State.READY.value, State.DEL
 """States that follow from other rows than the task's own."""
 
 
-class PostgresViews:
+class PostgresViews(Views):
     """The reading half of the store."""
 
     _clock: ServerClock
@@ -113,13 +140,19 @@ class PostgresViews:
         (rows,) = await self._look((SQL[name], values))
         return rows
 
-    async def view_agenda(self) -> Agenda:
+    async def view(self, query: Query[T]) -> T:
+        """The answer to a query."""
+        answer: T = await self._views[type(query)](self, query)
+        return answer
+
+    async def _agenda(self, _: ViewAgenda) -> Agenda:
         """What a sweeper has to do, and when."""
         ((moment, due, spread),) = await self._rows("view_agenda")
         return Agenda(self._clock.see(moment), due, spread is not None, spread=spread or "")
 
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+    async def _tasks(self, query: ViewTasks) -> list[TaskRow]:
         """Tasks by id, a page at a time."""
+        which = query.which
         alone = which.states[0] if len(which.states) == 1 and which.states[0] in _STANDING else None
         states = texts(which.states) if which.states and alone is None else None
         ids = None if which.ids is None else texts(which.ids)
@@ -136,65 +169,70 @@ class PostgresViews:
         (rows,) = await self._look((f"{SQL['task_row']} {page}", values))
         return [task_row_of(row) for row in rows]
 
-    async def view_task(self, task: TaskId) -> TaskRow | None:
+    async def _task(self, query: ViewTask) -> TaskRow | None:
         """One task."""
-        (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_one_id']}", (task,)))
+        (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_one_id']}", (query.task,)))
         return task_row_of(rows[0]) if rows else None
 
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+    async def _payload(self, query: ViewPayload) -> tuple[str | None, str | None]:
         """A task's payload and result."""
-        rows = await self._rows("view_payload", task)
+        rows = await self._rows("view_payload", query.task)
         return (rows[0][0], rows[0][1]) if rows else (None, None)
 
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+    async def _results(self, query: ViewResults) -> list[tuple[TaskId, str]]:
         """The results of a run's tasks of one role that are done."""
-        return [(row[0], row[1]) for row in await self._rows("view_results", run, role, after, limit)]
+        return [
+            (row[0], row[1])
+            for row in await self._rows("view_results", query.run, query.role, query.after, query.limit)
+        ]
 
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+    async def _attempts(self, query: ViewAttempts) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
-        kept, rows = await self._look((SQL["read_first_attempts"], (texts([task]),)), (SQL["view_attempts"], (task,)))
+        kept, rows = await self._look(
+            (SQL["read_first_attempts"], (texts([query.task]),)), (SQL["view_attempts"], (query.task,))
+        )
         found = {attempt.token: attempt for attempt in map(first_attempt_of, kept)} | {
             row[1]: Attempt(*row) for row in rows
         }
         return list(found.values())
 
-    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+    async def _expenses(self, query: ViewExpenses) -> list[ExpenseRow]:
         """What the attempts at a task have cost."""
-        return [ExpenseRow(*row) for row in await self._rows("read_expenses", texts([task]))]
+        return [ExpenseRow(*row) for row in await self._rows("read_expenses", texts([query.task]))]
 
-    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+    async def _spent(self, query: ViewSpent) -> dict[str, Spent]:
         """The sums of what attempts have cost."""
-        rows = await self._rows(f"spent_by_{by}", texts(list(keys)), since)
+        rows = await self._rows(f"spent_by_{query.by}", texts(list(query.keys)), query.since)
         return {row[0]: Spent(*row[1:]) for row in rows}
 
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+    async def _questions(self, query: ViewQuestions) -> list[Question]:
         """Questions, the oldest first."""
-        rows = await self._rows("view_open_questions" if open_only else "view_questions", limit)
+        rows = await self._rows("view_open_questions" if query.open_only else "view_questions", query.limit)
         return [question_of(row) for row in rows]
 
-    async def view_question(self, question: QuestionId) -> Question | None:
+    async def _question(self, query: ViewQuestion) -> Question | None:
         """One question."""
-        rows = await self._rows("read_questions", texts([question]))
+        rows = await self._rows("read_questions", texts([query.question]))
         return question_of(rows[0]) if rows else None
 
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+    async def _runs(self, query: ViewRuns) -> list[Run]:
         """Runs, the newest first."""
-        return [Run(*row) for row in await self._rows("view_runs", limit)]
+        return [Run(*row) for row in await self._rows("view_runs", query.limit)]
 
-    async def view_run(self, run: RunId) -> Run | None:
+    async def _run(self, query: ViewRun) -> Run | None:
         """One run."""
-        rows = await self._rows("read_runs", texts([run]))
+        rows = await self._rows("read_runs", texts([query.run]))
         return Run(*rows[0]) if rows else None
 
-    async def view_agents(self) -> list[Agent]:
+    async def _agents(self, _: ViewAgents) -> list[Agent]:
         """Agents that something is held against."""
         return [Agent(*row) for row in await self._rows("view_agents")]
 
-    async def view_services(self) -> dict[str, ServiceRow]:
+    async def _services(self, _: ViewServices) -> dict[str, ServiceRow]:
         """The services that something is or was held against."""
         return {service.id: service for service in map(service_of, await self._rows("services"))}
 
-    async def view_counts(self) -> dict[str, int]:
+    async def _counts(self, _: ViewCounts) -> dict[str, int]:
         """How many tasks stand in each derived state."""
         ((unended, held, waiting, ready),), ended = await self._look(
             (SQL["view_open_counts"], ()), (SQL["view_ended_counts"], ())
@@ -203,47 +241,74 @@ class PostgresViews:
         standing = {State.HELD: held, State.WAITING: waiting, State.READY: ready, State.DELAYED: delayed}
         return {state.value: count for state, count in standing.items() if count} | dict(ended)
 
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+    async def _orphans(self, query: ViewOrphans) -> list[TaskId]:
         """Open tasks that would hang silently; they are looked at one by one only where the sums leave a doubt."""
         ((in_doubt,),) = await self._rows("view_in_doubt")
         if not in_doubt:
             return []
-        return [row[0] for row in await self._rows("view_unaccounted", limit)]
+        return [row[0] for row in await self._rows("view_unaccounted", query.limit)]
 
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
+    async def _journal(self, query: ViewJournal) -> list[Entry]:
         """Events after a position; only those that no transaction under way could still precede."""
         found: list[Entry] = []
-        seen = after
-        while len(found) < limit:
+        seen = query.after
+        while len(found) < query.limit:
             # Rows hold one event or many: some are fetched at a time, until there are enough.
-            bytes_ = (limit - len(found)) * _EVENT_BYTES
+            bytes_ = (query.limit - len(found)) * _EVENT_BYTES
             rows = await self._rows("journal", str(seen.xid), seen.id // EVENTS_MOST, _JOURNAL_ROWS, bytes_)
             entries = [entry for row in rows for entry in entries_of(row[:4]) if entry.position > seen]
             found += entries
             if not entries or len(rows) == rows[0][4] < _JOURNAL_ROWS:
                 break
             seen = found[-1].position
-        return found[:limit]
+        return found[: query.limit]
 
-    async def cursor(self, follower: str) -> Position:
+    async def _cursor(self, query: ViewCursor) -> Position:
         """Where a follower has got to."""
-        rows = await self._rows("select_cursor", follower)
+        rows = await self._rows("select_cursor", query.follower)
         return Position(*rows[0]) if rows else Position()
 
-    async def view_cursors(self) -> dict[str, Position]:
+    async def _cursors(self, _: ViewCursors) -> dict[str, Position]:
         """Where every follower has got to."""
         return {follower: Position(xid, id_) for follower, xid, id_ in await self._rows("view_cursors")}
 
-    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+    async def _deliveries(self, query: ViewDeliveries) -> list[Delivery]:
         """What is still to be delivered or was given up, in its order."""
+        which = query.which
         asked = which.sink, which.target, which.given_up, which.limit
         return [delivery_of(row) for row in await self._rows("view_deliveries", *asked)]
 
-    async def view_kept(self, prefix: str) -> dict[str, str]:
+    async def _kept(self, query: ViewKept) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""
-        return dict(await self._rows("view_kept", prefix))
+        return dict(await self._rows("view_kept", query.prefix))
 
-    async def recall(self, key: str) -> str | None:
+    async def _value(self, query: ViewValue) -> str | None:
         """What the watch keeps about itself under a key."""
-        rows = await self._rows("read_kept", key)
+        rows = await self._rows("read_kept", query.key)
         return rows[0][0] if rows else None
+
+    _views: ClassVar[Mapping[type[Query[Any]], Callable[[Any, Any], Awaitable[Any]]]] = {
+        ViewAgenda: _agenda,
+        ViewTasks: _tasks,
+        ViewTask: _task,
+        ViewPayload: _payload,
+        ViewResults: _results,
+        ViewAttempts: _attempts,
+        ViewExpenses: _expenses,
+        ViewSpent: _spent,
+        ViewQuestions: _questions,
+        ViewQuestion: _question,
+        ViewRuns: _runs,
+        ViewRun: _run,
+        ViewAgents: _agents,
+        ViewServices: _services,
+        ViewCounts: _counts,
+        ViewOrphans: _orphans,
+        ViewJournal: _journal,
+        ViewCursor: _cursor,
+        ViewCursors: _cursors,
+        ViewDeliveries: _deliveries,
+        ViewKept: _kept,
+        ViewValue: _value,
+    }
+    """What each query does here."""

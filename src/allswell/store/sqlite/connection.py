@@ -172,7 +172,7 @@ SQL = sql.load(_PACKAGE, "statements.sql")
 _MOMENT = 1_000
 """Milliseconds for a look at the id of a store that is being written to."""
 _ID = re.compile("[0-9a-f]{32}")
-NEWEST = 8
+NEWEST = 10
 """The number of the last migration; known without a look at the folder, and held to it by whoever opens a store."""
 
 
@@ -184,19 +184,23 @@ def upgrade(connection: sqlite3.Connection, database: Path) -> bool:
         raise Bug(f"there are {newest} migrations, but NEWEST is {NEWEST}")
     version = _version(connection, database)
     if version > newest:
-        raise Refused(
-            "newer_schema",
-            f"{database} has schema {version}, this version of Allswell knows schemas up to {newest}; "
-            "upgrade Allswell here, or open the store with the version that made it",
-            where="store",
-        )
+        check_writer(connection)
     for number, text in known[version:]:
         for statement in statements(text):
             connection.execute(statement)
         connection.execute(SQL["put_version"], (str(number),))
+        connection.execute(SQL["put_oldest_writer"], (str(sql.oldest_writer(known[:number])),))
     if connection.execute(SQL["read_store_id"]).fetchone() is None:
         connection.execute(SQL["put_store_id"], (os.urandom(16).hex(),))
     return version == 0
+
+
+def check_writer(connection: sqlite3.Connection) -> None:
+    """Refuse a store that takes only later versions of Allswell."""
+    version, oldest = connection.execute(SQL["read_version"]).fetchone()
+    if oldest > NEWEST:
+        _, _, database = connection.execute("PRAGMA database_list").fetchone()
+        raise sql.newer_schema(database, version, oldest, NEWEST)
 
 
 def read_store_id(database: Path) -> str | None:

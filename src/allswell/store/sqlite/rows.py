@@ -42,7 +42,7 @@ _kept = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str]
 EVENTS_MOST = 250
 """Events in one row of the journal: a reader of few must not have to decode very many."""
 
-_run_changes = ("deadline", "ended_at", "reason", "command", "asked", "stands_since", "stood", "moves")
+_run_changes = ("deadline", "ended_at", "reason", "command", "asked", "stands_since", "stood", "moves", "continued_in")
 run_update = attrgetter("name", "created_at", *_run_changes, "id")
 question_update = attrgetter(
     "text", "closed_at", "choice", "answer", "answered_by", "command", "dismissed_at", "dismissed_by", "id"
@@ -215,12 +215,12 @@ def agent(row: Row) -> Agent:
 
 def new_spread(spread: Fanout) -> Row:
     """A spread as `insert_spread` takes it."""
-    return (spread.id, spread.outcome, spread.reason, text(spread.replaced_by))
+    return (spread.id, spread.outcome, spread.reason, text(spread.replaced_by), spread.reached)
 
 
 def spread(row: Row) -> Fanout:
     """A spread from a row."""
-    return Fanout(row[0], row[1], row[2], _tasks.decode(row[3]))
+    return Fanout(row[0], row[1], row[2], _tasks.decode(row[3]), row[4])
 
 
 def lane(row: Row) -> Lane:

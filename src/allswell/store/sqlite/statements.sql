@@ -36,11 +36,13 @@ SELECT task FROM json_each(?) AS given CROSS JOIN lease ON lease.task = given.va
 
 -- name: read_spread
 -- Consequences by id.
-SELECT spread.id, outcome, reason, replaced_by FROM json_each(?) AS given CROSS JOIN spread ON spread.id = given.value;
+SELECT spread.id, outcome, reason, replaced_by, reached
+FROM json_each(?) AS given CROSS JOIN spread ON spread.id = given.value;
 
 -- name: read_run
 -- Runs by id.
-SELECT run.id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+SELECT run.id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM json_each(?) AS given CROSS JOIN run ON run.id = given.value;
 
 -- name: read_service
@@ -108,9 +110,10 @@ SELECT id, role, services FROM lane WHERE id > ? ORDER BY id;
 SELECT state FROM service ORDER BY id;
 
 -- name: read_last
--- The moment of the last decision, behind which the store's clock does not go back, the number of its last event, and
--- how far settling has got after the machine's clock was set.
-SELECT coalesce(max(at), 0), coalesce(max(last), 0), (SELECT value FROM meta WHERE key = 'kept.clock_settling')
+-- The moment of the last decision, behind which the store's clock does not go back, the number of its last event,
+-- how far settling has got after the machine's clock was set, and the oldest schema whose code may write.
+SELECT coalesce(max(at), 0), coalesce(max(last), 0), (SELECT value FROM meta WHERE key = 'kept.clock_settling'),
+       (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'oldest_writer')
 FROM (SELECT at, last FROM journal ORDER BY last DESC LIMIT 1);
 
 -- name: read_last_renewal
@@ -209,13 +212,14 @@ ORDER BY owner LIMIT ?2;
 
 -- name: insert_run
 -- A new run.
-INSERT INTO run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+                 continued_in)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_run
--- A run's end, or that its clock has stopped or gone on.
+-- A run's end, where it went on, or that its clock has stopped or gone on.
 UPDATE run SET name = ?, created_at = ?, deadline = ?, ended_at = ?, reason = ?, command = ?, asked = ?, stands_since = ?,
-               stood = ?, moves = ?
+               stood = ?, moves = ?, continued_in = ?
 WHERE id = ?;
 
 -- name: insert_service
@@ -343,7 +347,7 @@ UPDATE attempt SET late = ?, afterwards = ? WHERE task = ? AND token = ?;
 
 -- name: insert_spread
 -- A consequence to be worked off.
-INSERT INTO spread (id, outcome, reason, replaced_by) VALUES (?, ?, ?, ?);
+INSERT INTO spread (id, outcome, reason, replaced_by, reached) VALUES (?, ?, ?, ?, ?);
 
 -- name: delete_spread
 -- Consequences that were worked off.
@@ -437,7 +441,8 @@ FROM question ORDER BY asked_at, id LIMIT ?;
 
 -- name: view_runs
 -- Runs, the newest first.
-SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves,
+       continued_in
 FROM run ORDER BY created_at DESC, id DESC LIMIT ?;
 
 -- name: view_agents
@@ -581,8 +586,10 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'meta';
 CREATE TABLE meta (key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 
 -- name: read_version
--- The number of the last migration that was run.
-SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'schema_version';
+-- The number of the last migration that was run, and the oldest schema whose code may write.
+SELECT CAST(value AS INTEGER),
+       CAST(coalesce((SELECT value FROM meta WHERE key = 'oldest_writer'), value) AS INTEGER)
+FROM meta WHERE key = 'schema_version';
 
 -- name: read_kept
 -- What the watch keeps about itself.
@@ -612,6 +619,10 @@ DELETE FROM meta WHERE key >= 'kept.' || ?1 AND key < 'kept.' || ?1 || '/'
 -- name: put_version
 -- The number of the migration just run.
 INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: put_oldest_writer
+-- The oldest schema whose code may write from now on.
+INSERT INTO meta (key, value) VALUES ('oldest_writer', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: read_expense
 -- What the attempts at these tasks have cost.

@@ -10,14 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from allswell.domain.ids import QuestionId, RunId, TaskId
-from allswell.domain.lease.model import Agent, LeaseRow
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter
-from allswell.domain.question import Question
-from allswell.domain.rules.event import Entry, Position
-from allswell.domain.run.run import Run
-from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
+from allswell.domain.lease.model import LeaseRow
+from allswell.domain.notify.delivery import Delivery
+from allswell.domain.rules.event import Position
+from allswell.domain.rules.query import Query
 from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.clock import StoreClock
 from allswell.store.notifier import Herald
@@ -27,10 +23,9 @@ from allswell.store.sqlite.connection import connect, connect_reader, translated
 from allswell.store.sqlite.paths import make_empty
 from allswell.store.sqlite.transaction import SqliteTransaction
 from allswell.store.sqlite.transport import DatagramCarrier
-from allswell.store.sqlite.views import ExpenseLooks
 from allswell.store.sqlite.writer import SqliteStepWriter, Unit, Writer
 from allswell.store.thread import WorkThread
-from allswell.store.views import Agenda
+from allswell.store.views import Views
 from allswell.timing.clock import Clock, SystemClock
 
 # Copies of a store, made by SQLite itself: never by opening its files.
@@ -71,7 +66,7 @@ _LAST_CALL = 0.5
 """How long closing waits for a call that is still to be told, in seconds; it is only a hint."""
 
 
-class SqliteStore(ExpenseLooks):
+class SqliteStore(Views):
     """A watch in one SQLite file.
 
     `turn_timeout`    how long to wait for other writing processes;
@@ -277,33 +272,21 @@ class SqliteStore(ExpenseLooks):
         """Forget a follower with all that is kept of it."""
         await self._write_again(lambda tx: tx.forget(follower, sink))
 
-    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
-        """What is still to be delivered or was given up, in its order."""
-        return await self._view(lambda reader: views.deliveries_of(reader, which))
-
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
+    async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""
 
         async def work(tx: SqliteTransaction) -> bool:
-            return tx.swap(key, before, after)
+            return tx.compare_and_set(key, before, after)
 
         return await self._write_again(work)
 
-    async def remember(self, key: str, value: str) -> None:
+    async def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""
 
         async def work(tx: SqliteTransaction) -> None:
-            tx.remember(key, value)
+            tx.put(key, value)
 
         await self._write_again(work)
-
-    async def view_kept(self, prefix: str) -> dict[str, str]:
-        """What the watch keeps about itself under keys that begin so."""
-        return await self._view(lambda reader: views.all_kept(reader, prefix))
-
-    async def recall(self, key: str) -> str | None:
-        """What the watch keeps about itself under a key."""
-        return await self._view(lambda reader: views.kept(reader, key))
 
     async def _write_again(self, work: Callable[[SqliteTransaction], Awaitable[T]]) -> T:
         """Write what may be written twice: whether a lost commit took place does not matter."""
@@ -314,73 +297,16 @@ class SqliteStore(ExpenseLooks):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def view_agenda(self) -> Agenda:
-        """What a sweeper has to do, and when."""
-        return await self._view(lambda reader: views.agenda(reader, self._clock))
+    async def view(self, query: Query[T]) -> T:
+        """The answer to a query, from the reader's thread."""
 
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
-        """The tasks that fit, by id."""
-        return await self._view(lambda reader: views.tasks(reader, which))
+        def look() -> T:
+            if self._reader is None:
+                raise Unavailable("the store is not open")
+            with translated(self.path, self._busy_timeout):
+                return views.view(self._reader, self._clock, query)
 
-    async def view_task(self, task: TaskId) -> TaskRow | None:
-        """One task."""
-        return await self._view(lambda reader: views.one_task(reader, task))
-
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
-        return await self._view(lambda reader: views.payload(reader, task))
-
-    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done."""
-        return await self._view(lambda reader: views.results(reader, run, role, after, limit))
-
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
-        """A task's ended attempts, in order."""
-        return await self._view(lambda reader: views.attempts(reader, task))
-
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
-        """Questions, the oldest first."""
-        return await self._view(lambda reader: views.questions(reader, open_only=open_only, limit=limit))
-
-    async def view_question(self, question: QuestionId) -> Question | None:
-        """One question."""
-        return await self._view(lambda reader: views.one_question(reader, question))
-
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
-        """Runs, the newest first."""
-        return await self._view(lambda reader: views.runs(reader, limit))
-
-    async def view_run(self, run: RunId) -> Run | None:
-        """One run."""
-        return await self._view(lambda reader: views.one_run(reader, run))
-
-    async def view_agents(self) -> list[Agent]:
-        """What is held against agents."""
-        return await self._view(views.agents)
-
-    async def view_services(self) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
-        return await self._view(views.services)
-
-    async def view_counts(self) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
-        return await self._view(views.counts)
-
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
-        """Open tasks that nothing will ever move again."""
-        return await self._view(lambda reader: views.unaccounted(reader, limit))
-
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
-        """Events after a position; writers are serial, so none commits late."""
-        return await self._view(lambda reader: views.journal(reader, after, limit))
-
-    async def cursor(self, follower: str) -> Position:
-        """Where a follower has got to."""
-        return await self._view(lambda reader: views.cursor(reader, follower))
-
-    async def view_cursors(self) -> dict[str, Position]:
-        """Where every follower has got to."""
-        return await self._view(views.cursors)
+        return await self._call(self._running()[1], look, "a view")
 
     async def backup(self, target: str | Path) -> None:
         """Copy the store as it is at one moment into a new file, by SQLite's backup API; writers go on meanwhile."""
@@ -396,15 +322,6 @@ class SqliteStore(ExpenseLooks):
             thread.close()
 
     # --- threads ------------------------------------------------------------------------------------------------------
-
-    async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        def run() -> T:
-            if self._reader is None:
-                raise Unavailable("the store is not open")
-            with translated(self.path, self._busy_timeout):
-                return look(self._reader)
-
-        return await self._call(self._running()[1], run, "a view")
 
     def _running(self) -> tuple[WorkThread, WorkThread]:
         self._check_process()

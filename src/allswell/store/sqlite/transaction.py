@@ -19,9 +19,10 @@ from msgspec.structs import astuple, replace
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.lease.clock_change import ClockAdjustment
 from allswell.domain.lease.model import LeaseRow
-from allswell.domain.mesh.request import asking_lines
+from allswell.domain.mesh.request import awaited_requests
 from allswell.domain.notify.delivery import Delivery
 from allswell.domain.rules.event import Position
+from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import Attempt, Lane, Ready, WaitState
@@ -30,7 +31,7 @@ from allswell.store.clock import DISTANCE, SETTLING, ClockReading, Due, Moved, S
 from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowConflict, Rows, Wanted
 from allswell.store.sqlite import rows, views
 from allswell.store.sqlite.cache import RowCache
-from allswell.store.sqlite.connection import SQL
+from allswell.store.sqlite.connection import NEWEST, SQL, check_writer
 from allswell.store.sqlite.rows import Row, text
 
 # Many rows in few statements.
@@ -149,10 +150,10 @@ class RunLooks:
         found = self._connection.execute(SQL["find_target"], (task,)).fetchall()
         return [name for row in found for name in row if name is not None]
 
-    async def find_asking(self) -> Sequence[str]:
+    async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; nobody else can ask before this is over."""
         found = self._connection.execute(SQL["find_asking"]).fetchall()
-        return asking_lines(map(rows.task, found), self._tokens_of)
+        return awaited_requests(map(rows.task, found), self._tokens_of)
 
     def _tokens_of(self, tasks: Sequence[TaskId]) -> dict[TaskId, Token]:
         return dict(self._connection.execute(SQL["find_tokens"], (rows.text(tasks),)).fetchall())
@@ -175,8 +176,13 @@ _moments = attrgetter("granted_at", "deadline", "stalled_at", "renewed_at", "che
 
 
 def last_of(connection: sqlite3.Connection) -> tuple[int, int, ClockAdjustment]:
-    """The moment and the number of the newest event, and whether the clock is being settled."""
-    at, last, kept = connection.execute(SQL["read_last"]).fetchone()
+    """The moment and the number of the newest event, and whether the clock is being settled.
+
+    `Refused` where a later version has brought the store to a schema that this one may not write to.
+    """
+    at, last, kept, oldest_writer = connection.execute(SQL["read_last"]).fetchone()
+    if oldest_writer > NEWEST:
+        check_writer(connection)
     return at, last, settling_of(kept)
 
 
@@ -191,7 +197,7 @@ def word(connection: sqlite3.Connection, key: str) -> str | None:
     return None if found is None else found[0]
 
 
-def swap(connection: sqlite3.Connection, key: str, before: str | None, after: str) -> bool:
+def compare_and_set(connection: sqlite3.Connection, key: str, before: str | None, after: str) -> bool:
     """Keep something, if what was there is still there."""
     name, values = ("add_kept", (key, after)) if before is None else ("swap_kept", (after, key, before))
     return connection.execute(SQL[name], values).rowcount == 1
@@ -199,7 +205,7 @@ def swap(connection: sqlite3.Connection, key: str, before: str | None, after: st
 
 def move(connection: sqlite3.Connection, moved: Moved) -> None:
     """Write what has moved, and how far that has got."""
-    if not swap(connection, SETTLING, *moved.settling):
+    if not compare_and_set(connection, SETTLING, *moved.settling):
         raise RowConflict("another process has gone on settling the clock")
     if moved.distance is not None:
         connection.execute(SQL["put_kept"], (DISTANCE, moved.distance))
@@ -221,6 +227,8 @@ class SqliteTransaction(RunLooks):
         self._connection = connection
         self._cache = cache
         cache.begin(connection.execute("PRAGMA data_version").fetchone()[0])
+        if cache.last is None:
+            cache.last = last_of(connection)  # and whether this version may still write
         self._clock = clock
         self._known = known
         self._spoiled = False
@@ -260,7 +268,7 @@ class SqliteTransaction(RunLooks):
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
         now = await self.now()
         if len(locks) == 1 and locks[0].fresh:
@@ -514,11 +522,11 @@ class SqliteTransaction(RunLooks):
             found = self._connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
 
-    def swap(self, key: str, before: str | None, after: str) -> bool:
+    def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something, if what was there is still there."""
-        return swap(self._connection, key, before, after)
+        return compare_and_set(self._connection, key, before, after)
 
-    def remember(self, key: str, value: str) -> None:
+    def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
         self._connection.execute(SQL["put_kept"], (key, value))
 

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
-from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.agents.cost import ExpenseRow, Spent
+from allswell.domain.ids import TaskId
 from allswell.domain.lease.model import Agent, LeaseRow
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter, memory_key
+from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
+from allswell.domain.rules.query import (
+    Agenda,
+    Query,
+    ViewAgenda,
+    ViewAgents,
+    ViewAttempts,
+    ViewCounts,
+    ViewCursor,
+    ViewCursors,
+    ViewDeliveries,
+    ViewExpenses,
+    ViewJournal,
+    ViewKept,
+    ViewOrphans,
+    ViewPayload,
+    ViewQuestion,
+    ViewQuestions,
+    ViewResults,
+    ViewRun,
+    ViewRuns,
+    ViewServices,
+    ViewSpent,
+    ViewTask,
+    ViewTasks,
+    ViewValue,
+)
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import ENDS, LAST, Attempt, State, TaskFilter, TaskRow, WaitState, folded
+from allswell.domain.task.model import ENDS, LAST, Attempt, State, TaskRow, WaitState, folded
 from allswell.errors import Unavailable
 from allswell.store.clock import StoreClock, settling_of
 from allswell.store.sqlite import paths, rows
 from allswell.store.sqlite.connection import NEWEST, SQL, connect_reader, translated
-from allswell.store.views import Agenda
+from allswell.store.views import Views
 from allswell.timing.clock import SystemClock
 
 _FEW = {
@@ -34,8 +60,9 @@ _STATE = SQL["view_state"]
 _STANDS = SQL["view_stands"].format(state=_STATE)
 
 
-def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
+def tasks(connection: sqlite3.Connection, query: ViewTasks) -> list[TaskRow]:
     """The tasks that fit, by id."""
+    which = query.which
     beyond, place = ("task.id < ?", which.after or LAST) if which.newest else ("task.id > ?", which.after)
     conditions, values = [beyond], [place]
     ends = [state for state in which.states if state in ENDS]
@@ -69,9 +96,9 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
     return _tasks(connection, " AND ".join(conditions), (*values, which.limit), "DESC" if which.newest else "ASC")
 
 
-def one_task(connection: sqlite3.Connection, task: TaskId) -> TaskRow | None:
+def one_task(connection: sqlite3.Connection, query: ViewTask) -> TaskRow | None:
     """One task."""
-    found = _tasks(connection, "task.id = ?", (task, 1))
+    found = _tasks(connection, "task.id = ?", (query.task, 1))
     return found[0] if found else None
 
 
@@ -100,54 +127,54 @@ def _tasks(
     ]
 
 
-def payload(connection: sqlite3.Connection, task: TaskId) -> tuple[str | None, str | None]:
+def payload(connection: sqlite3.Connection, query: ViewPayload) -> tuple[str | None, str | None]:
     """A task's payload and result; neither if there is no such task."""
-    found = connection.execute(SQL["view_payload"], (task,)).fetchall()
+    found = connection.execute(SQL["view_payload"], (query.task,)).fetchall()
     return (found[0][0], found[0][1]) if found else (None, None)
 
 
-def results(connection: sqlite3.Connection, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+def results(connection: sqlite3.Connection, query: ViewResults) -> list[tuple[TaskId, str]]:
     """The results of a run's tasks of one role that are done."""
-    return connection.execute(SQL["view_results"], (run, role, after, limit)).fetchall()
+    return connection.execute(SQL["view_results"], (query.run, query.role, query.after, query.limit)).fetchall()
 
 
-def attempts(connection: sqlite3.Connection, task: TaskId) -> list[Attempt]:
+def attempts(connection: sqlite3.Connection, query: ViewAttempts) -> list[Attempt]:
     """A task's ended attempts, in order."""
-    first = connection.execute(SQL["read_first_attempt"], (rows.text([task]),)).fetchall()
+    first = connection.execute(SQL["read_first_attempt"], (rows.text([query.task]),)).fetchall()
     found = {attempt.token: attempt for attempt in map(rows.first_attempt, first)}
-    found |= {row[1]: Attempt(*row) for row in connection.execute(SQL["view_attempts"], (task,)).fetchall()}
+    found |= {row[1]: Attempt(*row) for row in connection.execute(SQL["view_attempts"], (query.task,)).fetchall()}
     return list(found.values())
 
 
-def questions(connection: sqlite3.Connection, *, open_only: bool, limit: int) -> list[Question]:
+def questions(connection: sqlite3.Connection, query: ViewQuestions) -> list[Question]:
     """Questions, the oldest first."""
-    statement = SQL["view_open_questions" if open_only else "view_questions"]
-    return [rows.question(row) for row in connection.execute(statement, (limit,)).fetchall()]
+    statement = SQL["view_open_questions" if query.open_only else "view_questions"]
+    return [rows.question(row) for row in connection.execute(statement, (query.limit,)).fetchall()]
 
 
-def one_question(connection: sqlite3.Connection, question: QuestionId) -> Question | None:
+def one_question(connection: sqlite3.Connection, query: ViewQuestion) -> Question | None:
     """One question."""
-    found = connection.execute(SQL["read_question"], (rows.text([question]),)).fetchall()
+    found = connection.execute(SQL["read_question"], (rows.text([query.question]),)).fetchall()
     return rows.question(found[0]) if found else None
 
 
-def runs(connection: sqlite3.Connection, limit: int) -> list[Run]:
+def runs(connection: sqlite3.Connection, query: ViewRuns) -> list[Run]:
     """Runs, the newest first."""
-    return [Run(*row) for row in connection.execute(SQL["view_runs"], (limit,)).fetchall()]
+    return [Run(*row) for row in connection.execute(SQL["view_runs"], (query.limit,)).fetchall()]
 
 
-def one_run(connection: sqlite3.Connection, run: RunId) -> Run | None:
+def one_run(connection: sqlite3.Connection, query: ViewRun) -> Run | None:
     """One run."""
-    found = connection.execute(SQL["read_run"], (rows.text([run]),)).fetchall()
+    found = connection.execute(SQL["read_run"], (rows.text([query.run]),)).fetchall()
     return Run(*found[0]) if found else None
 
 
-def agents(connection: sqlite3.Connection) -> list[Agent]:
+def agents(connection: sqlite3.Connection, _: ViewAgents) -> list[Agent]:
     """What is held against agents."""
     return [rows.agent(row) for row in connection.execute(SQL["view_agents"]).fetchall()]
 
 
-def services(connection: sqlite3.Connection) -> dict[str, ServiceRow]:
+def services(connection: sqlite3.Connection, _: ViewServices) -> dict[str, ServiceRow]:
     """The services that something is or was held against."""
     return rows.services(connection.execute(SQL["read_services"]).fetchall())
 
@@ -159,40 +186,40 @@ def agenda(connection: sqlite3.Connection, clock: StoreClock) -> Agenda:
     return Agenda(now, due, spread is not None, stands, spread or "")
 
 
-def journal(connection: sqlite3.Connection, after: Position, limit: int) -> list[Entry]:
+def journal(connection: sqlite3.Connection, query: ViewJournal) -> list[Entry]:
     """Events after a position."""
     found: list[Entry] = []
-    cursor = connection.execute(SQL["view_journal"], (after.id,))
+    cursor = connection.execute(SQL["view_journal"], (query.after.id,))
     try:
         for row in cursor:
             told = rows.events(row)
-            found += [Entry(Position(0, number), row[1], event) for number, event in told if number > after.id]
-            if len(found) >= limit:
+            found += [Entry(Position(0, number), row[1], event) for number, event in told if number > query.after.id]
+            if len(found) >= query.limit:
                 break
     finally:
         cursor.close()
-    return found[:limit]
+    return found[: query.limit]
 
 
-def cursor(connection: sqlite3.Connection, follower: str) -> Position:
+def cursor(connection: sqlite3.Connection, query: ViewCursor) -> Position:
     """Where a follower has got to."""
-    found = connection.execute(SQL["view_cursor"], (follower,)).fetchall()
+    found = connection.execute(SQL["view_cursor"], (query.follower,)).fetchall()
     return Position(*found[0]) if found else Position()
 
 
-def cursors(connection: sqlite3.Connection) -> dict[str, Position]:
+def cursors(connection: sqlite3.Connection, _: ViewCursors) -> dict[str, Position]:
     """Where every follower has got to."""
     return {row[0]: Position(*row[1:]) for row in connection.execute(SQL["view_cursors"]).fetchall()}
 
 
-def all_kept(connection: sqlite3.Connection, prefix: str) -> dict[str, str]:
+def kept(connection: sqlite3.Connection, query: ViewKept) -> dict[str, str]:
     """What the watch keeps about itself under keys that begin so."""
-    return dict(connection.execute(SQL["view_kept"], (prefix,)).fetchall())
+    return dict(connection.execute(SQL["view_kept"], (query.prefix,)).fetchall())
 
 
-def kept(connection: sqlite3.Connection, key: str) -> str | None:
+def value(connection: sqlite3.Connection, query: ViewValue) -> str | None:
     """What the watch keeps about itself under a key."""
-    found = connection.execute(SQL["read_kept"], (key,)).fetchall()
+    found = connection.execute(SQL["read_kept"], (query.key,)).fetchall()
     return None if not found else str(found[0][0])
 
 
@@ -204,7 +231,7 @@ def kept(connection: sqlite3.Connection, key: str) -> str | None:
 # is missing. Only where they do not, the invariant is asked of every task (`view_unaccounted`).
 
 
-def counts(connection: sqlite3.Connection) -> dict[str, int]:
+def counts(connection: sqlite3.Connection, _: ViewCounts) -> dict[str, int]:
     """How many tasks stand where."""
     connection.execute("BEGIN")
     try:
@@ -218,13 +245,13 @@ def counts(connection: sqlite3.Connection) -> dict[str, int]:
     return found
 
 
-def unaccounted(connection: sqlite3.Connection, limit: int) -> list[TaskId]:
+def orphans(connection: sqlite3.Connection, query: ViewOrphans) -> list[TaskId]:
     """Open tasks that nothing will ever move again."""
     connection.execute("BEGIN")
     try:
         if _adds_up(connection):
             return []
-        return [TaskId(row[0]) for row in connection.execute(SQL["view_unaccounted"], (limit,)).fetchall()]
+        return [TaskId(row[0]) for row in connection.execute(SQL["view_unaccounted"], (query.limit,)).fetchall()]
     finally:
         connection.execute("ROLLBACK")
 
@@ -260,32 +287,17 @@ def _adds_up(connection: sqlite3.Connection) -> bool:
 T = TypeVar("T")
 
 
-def expenses(connection: sqlite3.Connection, task: TaskId) -> list[ExpenseRow]:
+def expenses(connection: sqlite3.Connection, query: ViewExpenses) -> list[ExpenseRow]:
     """What the attempts at a task have cost."""
-    return [ExpenseRow(*row) for row in connection.execute(SQL["read_expense"], (rows.text([task]),)).fetchall()]
+    return [ExpenseRow(*row) for row in connection.execute(SQL["read_expense"], (rows.text([query.task]),)).fetchall()]
 
 
-def spent(connection: sqlite3.Connection, by: SpentBy, keys: Sequence[str], since: int) -> dict[str, Spent]:
+def spent(connection: sqlite3.Connection, query: ViewSpent) -> dict[str, Spent]:
     """The sums of what attempts have cost."""
-    column = "''" if by == "all" else by
-    statement = SQL["view_spent" if keys else "view_all_spent"].format(column=column)
-    values = (rows.text(list(keys)), since) if keys else (since,)
+    column = "''" if query.by == "all" else query.by
+    statement = SQL["view_spent" if query.keys else "view_all_spent"].format(column=column)
+    values = (rows.text(list(query.keys)), query.since) if query.keys else (query.since,)
     return {row[0]: Spent(*row[1:]) for row in connection.execute(statement, values).fetchall()}
-
-
-class ExpenseLooks:
-    """The part of a store that shows what attempts have cost."""
-
-    async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        raise NotImplementedError  # the store's own
-
-    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
-        """What the attempts at a task have cost."""
-        return await self._view(lambda reader: expenses(reader, task))
-
-    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
-        """The sums of what attempts have cost."""
-        return await self._view(lambda reader: spent(reader, by, keys, since))
 
 
 # What sinks still have to deliver, in SQLite.
@@ -300,7 +312,7 @@ def enlist(
     memory: str,
 ) -> bool:
     """Keep new deliveries and the follower's memory, if the cursor is where it believes, and move that."""
-    if cursor(connection, follower) != after:
+    if cursor(connection, ViewCursor(follower)) != after:
         return False
     connection.execute(SQL["advance"], (follower, upto.xid, upto.id))
     connection.executemany(SQL["insert_delivery"], map(_row, deliveries))
@@ -328,8 +340,9 @@ def revise(connection: sqlite3.Connection, changed: Sequence[Delivery], gone: Se
     connection.executemany(SQL["delete_delivery"], [(one.sink, *one.place) for one in gone])
 
 
-def deliveries_of(connection: sqlite3.Connection, which: DeliveryFilter) -> list[Delivery]:
+def deliveries(connection: sqlite3.Connection, query: ViewDeliveries) -> list[Delivery]:
     """What is still to be delivered or was given up, in its order."""
+    which = query.which
     asked = (which.sink, which.target, which.given_up, which.limit)
     return [_delivery(row) for row in connection.execute(SQL["view_deliveries"], asked).fetchall()]
 
@@ -346,14 +359,47 @@ def _delivery(row: tuple[Any, ...]) -> Delivery:
     return Delivery(sink, id_, target, (xid, number, part), at, body, tries, next_at, since, bool(given_up), reason)
 
 
+_VIEWS: Mapping[type[Query[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
+    ViewTasks: tasks,
+    ViewTask: one_task,
+    ViewPayload: payload,
+    ViewResults: results,
+    ViewAttempts: attempts,
+    ViewExpenses: expenses,
+    ViewSpent: spent,
+    ViewQuestions: questions,
+    ViewQuestion: one_question,
+    ViewRuns: runs,
+    ViewRun: one_run,
+    ViewAgents: agents,
+    ViewServices: services,
+    ViewCounts: counts,
+    ViewOrphans: orphans,
+    ViewJournal: journal,
+    ViewCursor: cursor,
+    ViewCursors: cursors,
+    ViewDeliveries: deliveries,
+    ViewKept: kept,
+    ViewValue: value,
+}
+"""What each query does here, but for the agenda."""
+
+
+def view(connection: sqlite3.Connection, clock: StoreClock, query: Query[T]) -> T:
+    """The answer to a query."""
+    answer: Any = agenda(connection, clock) if type(query) is ViewAgenda else _VIEWS[type(query)](connection, query)
+    found: T = answer
+    return found
+
+
 # The views of a store that is there, read in the caller's own thread: no event loop, no writer, nothing to wait for.
 #
 # It is for those who look once and go, such as a command line, and must start fast. None of its coroutines ever
 # suspends, so `store.port.run_sync` can run them without an event loop.
 
 
-class SqliteReader(ExpenseLooks):
-    """A store to look at; `with` opens it. `current` is false where its schema is not this version's."""
+class SqliteReader(Views):
+    """A store to look at; `with` opens it. `current` is false where its schema is not one for this version."""
 
     def __init__(self, location: str | Path, *, busy_timeout: int = 5_000) -> None:
         self.path = paths.locate(location)
@@ -387,81 +433,11 @@ class SqliteReader(ExpenseLooks):
         def version(connection: sqlite3.Connection) -> bool:
             if connection.execute(SQL["find_meta"]).fetchone() != (1,):
                 return False
-            return bool(connection.execute(SQL["read_version"]).fetchone() == (NEWEST,))
+            version, oldest_writer = connection.execute(SQL["read_version"]).fetchone() or (0, 0)
+            return bool(oldest_writer <= NEWEST <= version)
 
         return self._look(version)
 
-    async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        return self._look(look)
-
-    async def view_agenda(self) -> Agenda:
-        """What a sweeper has to do, and when."""
-        return self._look(lambda reader: agenda(reader, self._clock))
-
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
-        """The tasks that fit, by id."""
-        return self._look(lambda reader: tasks(reader, which))
-
-    async def view_task(self, task: TaskId) -> TaskRow | None:
-        """One task."""
-        return self._look(lambda reader: one_task(reader, task))
-
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
-        return self._look(lambda reader: payload(reader, task))
-
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
-        """A task's ended attempts, in order."""
-        return self._look(lambda reader: attempts(reader, task))
-
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
-        """Questions, the oldest first."""
-        return self._look(lambda reader: questions(reader, open_only=open_only, limit=limit))
-
-    async def view_question(self, question: QuestionId) -> Question | None:
-        """One question."""
-        return self._look(lambda reader: one_question(reader, question))
-
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
-        """Runs, the newest first."""
-        return self._look(lambda reader: runs(reader, limit))
-
-    async def view_run(self, run: RunId) -> Run | None:
-        """One run."""
-        return self._look(lambda reader: one_run(reader, run))
-
-    async def view_agents(self) -> list[Agent]:
-        """What is held against agents."""
-        return self._look(agents)
-
-    async def view_services(self) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
-        return self._look(services)
-
-    async def view_counts(self) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
-        return self._look(counts)
-
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
-        """Open tasks that nothing will ever move again."""
-        return self._look(lambda reader: unaccounted(reader, limit))
-
-    async def view_kept(self, prefix: str) -> dict[str, str]:
-        """What the watch keeps about itself under keys that begin so."""
-        return self._look(lambda reader: all_kept(reader, prefix))
-
-    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
-        """What is still to be delivered or was given up, in its order."""
-        return self._look(lambda reader: deliveries_of(reader, which))
-
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
-        """Events after a position."""
-        return self._look(lambda reader: journal(reader, after, limit))
-
-    async def view_cursors(self) -> dict[str, Position]:
-        """Every follower that has ever got anywhere, and where."""
-        return self._look(cursors)
-
-    async def cursor(self, follower: str) -> Position:
-        """Where a follower has got to."""
-        return self._look(lambda reader: cursor(reader, follower))
+    async def view(self, query: Query[T]) -> T:
+        """The answer to a query."""
+        return self._look(lambda reader: view(reader, self._clock, query))
