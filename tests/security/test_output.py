@@ -12,7 +12,8 @@ import pytest
 
 from allswell.domain.agents.cost import SESSIONS_MOST, USD, Expense, Meter
 from allswell.domain.agents.denied import CALLS_MOST
-from allswell.domain.agents.output import REFUSALS_MOST, TurnEnded, denied_in, entries, not_done, parse
+from allswell.domain.agents.log import entries
+from allswell.domain.agents.output import REFUSALS_MOST, TurnEnded, denied_in, not_done, parse
 from allswell.domain.agents.refusal import UsageLimit
 from allswell.domain.agents.usage import LONGEST_PAUSE, Thresholds, Usage, UsageLevel, judge
 from allswell.domain.ids import Millis

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import Struct
 
-from allswell.domain.agents.output import LogKind
+from allswell.domain.agents.log import LogKind
 from allswell.domain.task.model import Task
 from allswell.errors import Refused
 from allswell.runtime.attempt.output import LogPlace, LogReader, is_running, log_files
 from allswell.runtime.receipts import StateDir
 
 if TYPE_CHECKING:
-    from allswell.domain.agents.output import LogEntry
+    from allswell.domain.agents.log import LogEntry
 
 
 class LogShape(Struct, frozen=True):

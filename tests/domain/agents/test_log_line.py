@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.agents.output import LONGEST_LINE, LogEntry, LogKind, entries
+from allswell.domain.agents.log import LogEntry, LogKind, entries
+from allswell.domain.agents.output import LONGEST_LINE
 
 
 def claude(type_: str, **fields: object) -> bytes:

@@ -9,7 +9,7 @@ Nothing that is read here is believed: it is data, and who shows it treats it as
     not_done         from the last line: why the agent was not done, if it says so
     denied_in        from all lines: the calls that its program refused
     usage_left       from one line: how much of the session or the context is left
-    entries          from one line: what a person reads in its log
+    log.entries      (log.py) from one line: what a person reads in its log
     Meter.hear       (cost.py) from the end of each turn: what it cost
 """
 
@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from hashlib import blake2b
 
 import msgspec
 
 from allswell.domain.agents.checkpoint import holds_checkpoint
-from allswell.domain.agents.cost import Expense, from_usd, tokens_in, usd
-from allswell.domain.agents.denied import CALLS_MOST, NOTHING_DENIED, Denied, DeniedCall, denied_call, remark
+from allswell.domain.agents.cost import Expense, from_usd, tokens_in
+from allswell.domain.agents.denied import CALLS_MOST, NOTHING_DENIED, Denied, DeniedCall, denied_call
 from allswell.domain.agents.refusal import (
     LONGEST_LIMIT_LINE,
     ProviderRefusal,
@@ -38,7 +37,6 @@ from allswell.domain.agents.refusal import (
     limit_in_plain,
 )
 from allswell.domain.agents.usage import Usage
-from allswell.domain.duration import show
 from allswell.domain.receipts.step import Tokens
 from allswell.domain.service.classify import class_of_answer, shortened
 from allswell.domain.service.retry import ErrorClass, Failure
@@ -303,16 +301,17 @@ def parse(line: bytes, longest: int = LONGEST_LINE) -> AgentLine:
     """What a line says."""
     if line.startswith(b"{") and len(line) <= longest:
         try:
-            return _known(_READ.decode(line)) or AgentLine("", "", False, None, (PlainText(_decoded(line)),))
+            return _known(_READ.decode(line)) or AgentLine("", "", False, None, (PlainText(decoded(line)),))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # it is plain text; what could just be read may be too deep to show
-    text = _decoded(line)
+    text = decoded(line)
     meant = [PlainText(text)]
     found = (from_plain(line), limit_in_plain(text) if len(line) <= LONGEST_LIMIT_LINE else None)
     return AgentLine("", "", False, None, (*meant, *(event for event in found if event is not None)))
 
 
-def _decoded(line: bytes) -> str:
+def decoded(line: bytes) -> str:
+    """A line as text."""
     return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
@@ -366,14 +365,14 @@ def _claude(wire: _Line) -> AgentLine:
 def _claude_system(wire: _Line) -> Iterator[AgentEvent]:
     match wire.subtype:
         case "init":
-            yield SessionStarted(_words(wire.model))
+            yield SessionStarted(words_of(wire.model))
         case "compact_boundary":
             yield Note("its context was compacted")
         case "api_retry":
             yield from_claude(wire.error_status, wire.error, wire.attempt, wire.max_retries, wire.retry_delay_ms)
         case "permission_denied":
             barred, told = _barred(wire.decision_reason_type), wire.message if isinstance(wire.message, str) else ""
-            yield ToolCallRefused(_id(wire.tool_use_id), barred, _words(wire.tool_name), told)
+            yield ToolCallRefused(_id(wire.tool_use_id), barred, words_of(wire.tool_name), told)
         case _:
             return
 
@@ -392,7 +391,7 @@ def _claude_message(wire: _Line) -> Iterator[AgentEvent]:
     if by_agent and isinstance(message, _ModelMessage) and isinstance(message.usage, Mapping):
         tokens = tokens_in(message.usage)
         if tokens is not None:
-            yield MessageUsage(_words(message.id), message.model, tokens, bool(wire.parent_tool_use_id))
+            yield MessageUsage(words_of(message.id), message.model, tokens, bool(wire.parent_tool_use_id))
     for decided in wire.tool_result_meta if isinstance(wire.tool_result_meta, list) else ():
         decision = decided.get("permission_decision") if isinstance(decided, Mapping) else None
         if isinstance(decision, Mapping):
@@ -406,10 +405,10 @@ def _claude_part(part: _Part | str, *, by_agent: bool) -> Iterator[AgentEvent]:
             yield AgentText(part)
         return
     match part.type:
-        case "text" if by_agent and _words(part.text).strip():
-            yield AgentText(_words(part.text))
-        case "thinking" if _words(part.thinking).strip():
-            yield Thinking(_words(part.thinking))
+        case "text" if by_agent and words_of(part.text).strip():
+            yield AgentText(words_of(part.text))
+        case "thinking" if words_of(part.thinking).strip():
+            yield Thinking(words_of(part.thinking))
         case "tool_use" | "server_tool_use":
             yield ToolCall(_id(part.id), part.name, part.input)
         case "tool_result":
@@ -423,7 +422,7 @@ def _claude_limit(wire: _Line) -> Iterator[AgentEvent]:
     if not isinstance(info, Mapping):
         return
     if (status := info.get("status")) not in (None, "allowed"):
-        yield Note(f"usage limit: {_words(status)}")
+        yield Note(f"usage limit: {words_of(status)}")
     used = _number(info.get("utilization"))
     if used is not None and 0 <= used <= 1:
         yield Usage(None, (1 - used) * 100, instant_of(info.get("resetsAt")))
@@ -438,13 +437,13 @@ def _claude_end(wire: _Line) -> Iterator[AgentEvent]:
         _claude_failure(wire),
         _expense(None if cost is None else from_usd(cost), tokens),
         wire.session_id,
-        _words(wire.result),
+        words_of(wire.result),
         took,
         turns,
         wire.permission_denials if isinstance(wire.permission_denials, list) else None,
     )
     if wire.is_error:
-        limit = limit_in_error(_words(wire.result) or _words(wire.error), refused=wire.api_error_status == 429)
+        limit = limit_in_error(words_of(wire.result) or words_of(wire.error), refused=wire.api_error_status == 429)
         if limit is not None:
             yield limit
 
@@ -510,7 +509,7 @@ def _codex_error(wire: _Line) -> AgentLine | None:
     if refusal is not None:
         return AgentLine("codex", wire.type, False, None, (refusal,))
     limits = tuple(_codex_limit(wire, gave_up=False))
-    return AgentLine("", "", False, None, (PlainText(_words(wire.message)), *limits)) if limits else None
+    return AgentLine("", "", False, None, (PlainText(words_of(wire.message)), *limits)) if limits else None
 
 
 def _codex_limit(wire: _Line, *, gave_up: bool) -> Iterator[AgentEvent]:
@@ -527,31 +526,31 @@ def _codex_item(item: _Item, *, over: bool) -> Iterator[AgentEvent]:
     id_ = str(item.id)
     match item.type:
         case "agent_message" if over:
-            text = _words(item.text)
+            text = words_of(item.text)
             yield AgentText(text)
             if holds_checkpoint(text):
                 yield CheckpointTold(text)
         case "reasoning" if over:
-            yield Thinking(_words(item.text))
+            yield Thinking(words_of(item.text))
         case "command_execution" if not over:
-            yield ToolCall(id_, "shell", _words(item.command))
+            yield ToolCall(id_, "shell", words_of(item.command))
         case "command_execution":
             bad = isinstance(item.exit_code, int) and item.exit_code != 0
-            printed = _words(item.aggregated_output).rstrip("\n")
+            printed = words_of(item.aggregated_output).rstrip("\n")
             yield ToolCallResult(id_, f"exit code {item.exit_code}\n{printed}".rstrip("\n") if bad else printed, bad)
         case "file_change" if over:
             changes = item.changes if isinstance(item.changes, list) else []
-            paths = [_words(change.get("path")) for change in changes if isinstance(change, Mapping)]
+            paths = [words_of(change.get("path")) for change in changes if isinstance(change, Mapping)]
             yield ToolCall(id_, item.type, ", ".join(paths))
         case "mcp_tool_call":
-            name = ".".join(filter(None, (_words(item.server), _words(item.tool))))
+            name = ".".join(filter(None, (words_of(item.server), words_of(item.tool))))
             yield ToolCall(id_, name, item.arguments, announced=not over)
             if over and (item.error or item.result):
                 yield ToolCallResult(id_, _brought(item.error or item.result), bool(item.error))
         case "web_search" if over:
-            yield ToolCall(id_, item.type, _words(item.query))
+            yield ToolCall(id_, item.type, words_of(item.query))
         case "error" if over:
-            yield Trouble(_words(item.message))
+            yield Trouble(words_of(item.message))
         case _:
             return
 
@@ -559,8 +558,8 @@ def _codex_item(item: _Item, *, over: bool) -> Iterator[AgentEvent]:
 def _brought(result: object) -> str:
     """What a tool of MCP brought, or what went wrong with it."""
     if isinstance(result, Mapping):
-        return _words(result["message"]) if "message" in result else _texts(result.get("content"))
-    return _words(result)
+        return words_of(result["message"]) if "message" in result else _texts(result.get("content"))
+    return words_of(result)
 
 
 # --- Gemini -----------------------------------------------------------------------------------------------------------
@@ -571,17 +570,19 @@ def _gemini(wire: _Line) -> AgentLine:
     events: tuple[AgentEvent, ...] = ()
     match kind:
         case "init":
-            events = (SessionStarted(_words(wire.model)),)
+            events = (SessionStarted(words_of(wire.model)),)
         case "message" if wire.role == "assistant":
-            text = _words(wire.content)
+            text = words_of(wire.content)
             events = (AgentText(text), CheckpointTold(text)) if holds_checkpoint(text) else (AgentText(text),)
         case "tool_use":
-            events = (ToolCall(_words(wire.tool_id), _words(wire.tool_name), wire.parameters),)
+            events = (ToolCall(words_of(wire.tool_id), words_of(wire.tool_name), wire.parameters),)
         case "tool_result":
             bad = wire.status == "error"
-            events = (ToolCallResult(_words(wire.tool_id), _brought(wire.error) if bad else _words(wire.output), bad),)
+            events = (
+                ToolCallResult(words_of(wire.tool_id), _brought(wire.error) if bad else words_of(wire.output), bad),
+            )
         case "error":
-            events = (Trouble(_words(wire.message if isinstance(wire.message, str) else "")),)
+            events = (Trouble(words_of(wire.message if isinstance(wire.message, str) else "")),)
         case "result":
             told = _brought(wire.error) or "it reports an error"
             failure = _by_provider(class_of_answer(None, told), told, None) if wire.status == "error" else None
@@ -775,100 +776,6 @@ def usage_left(event: AgentEvent, window: int | None = None) -> Usage | None:
     return event if isinstance(event, Usage) else None
 
 
-# --- a log for people -------------------------------------------------------------------------------------------------
-
-_INPUT = 400
-"""Characters of a tool's input that are shown."""
-_SPOKEN_BY = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt")
-"""What of a tool's input tells most, the first that is there; else all of it is shown."""
-
-
-class LogKind(StrEnum):
-    """What an entry is."""
-
-    TEXT = "text"
-    """A line of no protocol."""
-    MESSAGE = "message"
-    """What the agent says."""
-    THINKING = "thinking"
-    TOOL = "tool"
-    """A tool is called."""
-    RESULT = "result"
-    """What a tool brought."""
-    ERROR = "error"
-    NOTE = "note"
-    """What the agent's program tells of itself: a session begins, the provider is waited for."""
-    END = "end"
-    """A turn has ended, with what it took."""
-
-
-class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that was printed."""
-
-    kind: LogKind
-    text: str
-    tool: str = ""
-    """Which one is called."""
-    cost_usd: float | None = None
-    """What it says that it cost; None where it says nothing."""
-    tokens: int | None = None
-
-
-def entries(line: bytes) -> list[LogEntry]:
-    """What one line says; none where it is a line of a protocol that says nothing to a person."""
-    parsed = parse(line)
-    if not parsed.dialect:
-        return [LogEntry(LogKind.TEXT, _decoded(line))]
-    try:
-        return [entry for event in parsed.events if (entry := _entry(event, parsed)) is not None]
-    except RecursionError:  # what could just be read may be too deep to show
-        return [LogEntry(LogKind.TEXT, _decoded(line))]
-
-
-def _entry(event: AgentEvent, line: AgentLine) -> LogEntry | None:
-    match event:
-        case SessionStarted(model):
-            return LogEntry(LogKind.NOTE, f"session {line.session or ''}{f', {model}' if model else ''}")
-        case AgentText(text):
-            return LogEntry(LogKind.MESSAGE, text)
-        case Thinking(text):
-            return LogEntry(LogKind.THINKING, text)
-        case ToolCall(announced=False):
-            return LogEntry(LogKind.TOOL, _input(event.input), event.name)
-        case ToolCallResult():
-            return LogEntry(LogKind.ERROR if event.is_error else LogKind.RESULT, event.text)
-        case ToolCallRefused(with_result=False):
-            return LogEntry(LogKind.NOTE, f"{event.tool} was refused: {event.message}")
-        case ProviderRefusal():
-            return LogEntry(LogKind.NOTE, f"the provider is called again: {event.words}")
-        case Note(text):
-            return LogEntry(LogKind.NOTE, text)
-        case Trouble(text):
-            return LogEntry(LogKind.ERROR, text)
-        case TurnEnded():
-            return _ended(event, line)
-        case _:
-            return None
-
-
-def _ended(end: TurnEnded, line: AgentLine) -> LogEntry:
-    """How a session or a turn ended; that it says so at all is its own claim."""
-    kind = LogKind.END if end.failure is None else LogKind.ERROR
-    spent = end.expense
-    tokens = None if spent.given is None else spent.given + (spent.written or 0)
-    if line.dialect != "claude":
-        text = "its turn is over" if end.failure is None else end.failure.message
-        return LogEntry(kind, text, tokens=tokens)
-    parts = [f"not done: {end.failure.message}" if end.failure is not None else "it says that it is done"]
-    if refused := remark(denied_by(iter((end,)))):
-        parts.append(refused)
-    if end.took is not None:
-        parts.append(show(end.took))
-    if end.turns is not None:
-        parts.append(f"{end.turns} turn{'' if end.turns == 1 else 's'}")
-    return LogEntry(kind, ", ".join(parts), cost_usd=usd(spent.cost), tokens=tokens)
-
-
 def _id(value: object) -> str:
     """An id or a short name; anything else is none."""
     return value if isinstance(value, str) else ""
@@ -877,28 +784,20 @@ def _id(value: object) -> str:
 # --- words and figures ------------------------------------------------------------------------------------------------
 
 
-def _words(value: object) -> str:
+def words_of(value: object) -> str:
+    """A value as text; what is no text, as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(value).decode("utf-8", "replace")
 
 
-def _input(value: object) -> str:
-    """What a tool is given, in a line: what tells most of it, or all of it."""
-    if isinstance(value, Mapping):
-        told = next((value[name] for name in _SPOKEN_BY if isinstance(value.get(name), str)), None)
-        value = told if told is not None else value or ""
-    text = _words(value)
-    return text if len(text) <= _INPUT else f"{text[:_INPUT]}…"
-
-
 def _texts(content: object) -> str:
     """What a tool brought, in words; what is no text is named."""
     if not isinstance(content, list):
-        return _words(content)
+        return words_of(content)
     parts = [part for part in content if isinstance(part, Mapping)]
     return "\n".join(
-        _words(part.get("text")) if part.get("type") == "text" else f"[{part.get('type')}]" for part in parts
+        words_of(part.get("text")) if part.get("type") == "text" else f"[{part.get('type')}]" for part in parts
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
 from allswell.domain.access.rights import check_beside
-from allswell.domain.agents.output import entries
+from allswell.domain.agents.log import entries
 from allswell.domain.task.model import Task
 from allswell.errors import Refused
 from allswell.interfaces.http.events import PULSE, STREAM, until_closed

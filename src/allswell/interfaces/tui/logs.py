@@ -16,7 +16,7 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Footer, RichLog, Static
 
-from allswell.domain.agents.output import LogEntry, entries
+from allswell.domain.agents.log import LogEntry, entries
 from allswell.domain.ids import TaskId
 from allswell.domain.task.model import Task
 from allswell.errors import Refused

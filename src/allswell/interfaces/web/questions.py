@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from allswell.domain.agents.output import LogEntry, entries
+from allswell.domain.agents.log import LogEntry, entries
 from allswell.domain.question import Takes, in_order, takes
 from allswell.domain.task.model import Task, count_in_order
 from allswell.engine.status.overview import AGENTS, Front, Hand, OpenQuestion, front

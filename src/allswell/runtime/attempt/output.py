@@ -21,16 +21,15 @@ from allswell.domain.agents.checkpoint import CheckpointFinder
 from allswell.domain.agents.denied import Denied
 from allswell.domain.agents.evidence import LONGEST as LINE_LONGEST
 from allswell.domain.agents.evidence import NewLines, Novelty, last_words, standing_text
+from allswell.domain.agents.log import LogKind, entries
 from allswell.domain.agents.output import (
     LONGEST_FINAL_LINE,
     LONGEST_LINE,
     AgentEvent,
     AgentLine,
     CheckpointTold,
-    LogKind,
     TurnEnded,
     denied_in,
-    entries,
     parse,
 )
 from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, UsageLimit

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from allswell.domain.agents.output import LogEntry
+    from allswell.domain.agents.log import LogEntry
     from allswell.domain.ids import TaskId
     from allswell.domain.task.model import Task, TaskRow
     from allswell.runtime.attempt.output import LogReader
@@ -315,7 +315,7 @@ class _Telling:
         return files
 
     def _tell(self, line: bytes, attempt: int, stream: Stream) -> None:
-        from allswell.domain.agents.output import entries
+        from allswell.domain.agents.log import entries
 
         if self._raw:
             _print(line)
@@ -374,7 +374,7 @@ class _FarTelling(_Telling):
         return self._context.beside(self._context.ask(f"/tasks/{self._task}/log?{'&'.join(given)}", LogsShape))
 
     def _tell_page(self, page: LogsShape) -> None:
-        from allswell.domain.agents.output import LogEntry
+        from allswell.domain.agents.log import LogEntry
 
         for one in page.lines:
             if self._context.json:
