@@ -267,7 +267,9 @@ def test_following_what_happens(cli: Console) -> None:
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [("tasks",), ("show", "x"), ("claim", "--agent", "a"), ("questions",), ("events",)])
+@pytest.mark.parametrize(
+    "command", [("show", "x"), ("why", "x"), ("claim", "--agent", "a"), ("cancel", "x"), ("answer", "x", "y")]
+)
 def test_a_store_that_is_not_there(cli: Console, command: tuple[str, ...]) -> None:
     said = cli(*command)
     assert said.code == 75

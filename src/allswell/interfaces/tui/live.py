@@ -29,7 +29,7 @@ from allswell.interfaces.cli.commands.status import HEAD_STYLES, mark_of, said_o
 from allswell.interfaces.cli.context import CliContext, flush, write
 from allswell.interfaces.cli.rendering import typed_here, typed_in
 from allswell.interfaces.cli.terminal import at_a_terminal
-from allswell.views.status import BoardShape
+from allswell.views.status import BoardShape, StatusShape
 
 if TYPE_CHECKING:
     from allswell.engine.watch import Watch
@@ -52,6 +52,9 @@ def can_be_live() -> bool:
 
 async def once(views: Views, context: CliContext) -> None:
     """One picture, as it is now."""
+    if context.nothing_yet:
+        context.say(BoardShape(StatusShape.of_none(hide(context.url)), []), context.none(""))
+        return
     seen = typed_in(await board(views, place=context.place))
     if context.json:
         context.say(BoardShape.of(hide(context.url), seen))

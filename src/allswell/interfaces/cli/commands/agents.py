@@ -72,7 +72,7 @@ def agents(
         crew, asked = await look(views, specs, threshold, has_died), len(await views.view_questions())
         return crew, asked, () if json else (await judge(views, context.place)).needs
 
-    crew, waiting, needs = context.look(work)
+    crew, waiting, needs = context.look(work, or_empty=True)
     if json:
         context.say(AgentsShape.of(crew, waiting))
         return
@@ -80,8 +80,8 @@ def agents(
     supervision = [sentence(told)] if crew.supervisors and (told := _supervision(crew)) else []
     if not crew.members:
         known = [*broken, *supervision] if any(not one.gone for one in crew.supervisors) else broken
-        nobody = in_words("No agent is at work. `allswell up` starts the agents of allswell.toml.")
-        context.say(None, "\n".join([*known, nobody]))
+        idle = in_words("No agent is at work. `allswell up` starts the agents of allswell.toml.")
+        context.say(None, "\n".join([*known, context.none(idle)]))
         return
     waits = f"{many(waiting, 'question waits', 'questions wait')} for you: {typed_here('allswell questions')}"
     lines = [paint(waits, "warn")]
@@ -140,13 +140,14 @@ def tracking(store: Store = None, json: Json = False) -> None:
     async def work(views: Views) -> tuple[Tracking, list[Question]]:
         return await track(views), await pending_questions(views)
 
-    found, pending = context.look(work)
+    found, pending = context.look(work, or_empty=True)
     rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
     rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
     rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
     rows += [[str(asked.task), "", "asks you"] for asked in pending]
     heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
-    context.say(TrackingShape.of(found, pending), table(heads, rows) if rows else "Nothing is held against anybody.")
+    none = "No check-in was missed, no agent is stalled, no task timed out, and no question is open."
+    context.say(TrackingShape.of(found, pending), table(heads, rows) if rows else context.none(none))
 
 
 # `agents --ledger NAME`: what counts for an agent and against it, what does not, and why.
@@ -170,7 +171,7 @@ def show_ledger(context: CliContext, agent: str, length: int) -> None:
         now = (await views.view_agenda()).now
         return await read_ledger(views, agent, now - length), await read_standing(views, family(agent)), now
 
-    found, standing, now = context.look(work)
+    found, standing, now = context.look(work, or_empty=True)
     again, points = healthy_at(standing, now), score(standing, now)
     if not found.lines:
         words = f"Nothing is said of {plain(agent)} in that time."

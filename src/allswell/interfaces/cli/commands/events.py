@@ -85,9 +85,9 @@ def events(
         return fits, last
 
     if not follow:
-        context.look(past)
+        context.look(past, or_empty=True)
         if not telling.told and not json:
-            write("No events.\n")
+            write(context.none("No events.") + "\n")
         return
 
     async def live(watch: Watch) -> None:
@@ -102,7 +102,7 @@ def events(
                 flush()
 
     try:
-        context.run(live)
+        context.run(live, making=True)
     except KeyboardInterrupt:
         context.leave(Exit.INTERRUPTED)
 
@@ -260,12 +260,12 @@ def comms(
         return found, after, now
 
     if not follow:
-        found, _, now = context.look(past)
+        found, _, now = context.look(past, or_empty=True)
         if csv or json:
             _writer(csv=csv)(found)
         else:
             none = "No message between agents fits." if agent or wanted or since else "No agent has asked another."
-            context.say(None, table(_COLUMNS, [_row(one, now) for one in found]) if found else none)
+            context.say(None, table(_COLUMNS, [_row(one, now) for one in found]) if found else context.none(none))
         return
     tell = _writer(csv=csv) if csv or json else _tell
 
@@ -282,7 +282,7 @@ def comms(
                 flush()
 
     try:
-        context.run(live)
+        context.run(live, making=True)
     except KeyboardInterrupt:
         context.leave(Exit.INTERRUPTED)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from allswell.flows.run.runner import Runner, Summary
     from allswell.flows.run.state import CutOff, RunStanding
     from allswell.flows.spec import Flow
+    from allswell.store.views import Views
 
 
 # The question of F11, put to whoever resumes a run: what to do about a step that was cut off at its work.
@@ -119,6 +120,8 @@ def how_to_choose(base: RunBase, cuts: Sequence[CutOff]) -> str:
 
 # What a flow came to, told at its end: in words with what to do next, or as data.
 
+_OVER = ("done", "cancelled")
+"""Reasons for which a run ended that nothing goes on after."""
 CODES = {
     "done": Exit.FINE,
     "failed": Exit.FAILED,
@@ -214,7 +217,8 @@ def add_to(app: Commands) -> None:
         RUNNING,
         "resume",
         resume,
-        "allswell resume r_…    go on with what is not done",
+        "allswell resume        go on with the last run that was not finished",
+        "allswell resume r_…    go on with this one",
         "allswell resume r_… --choose discard_and_retry    put its files back first",
         "allswell resume r_… --choose plan=escalate        about one step of several",
     )
@@ -251,7 +255,12 @@ def run_flow(context: CliContext, file: str, given: Sequence[str], jobs: int) ->
 
 
 def resume(
-    run: Annotated[str, Argument(metavar="RUN", help="The run, as `allswell runs` lists it.", of=("run",))],
+    run: Annotated[
+        str | None,
+        Argument(
+            metavar="RUN", help="The run, as `allswell runs` lists it. Default: the last that can go on.", of=("run",)
+        ),
+    ] = None,
     choose: Annotated[
         list[str] | None,
         Option("--choose", metavar="[STEP=]CHOICE", help="What to do about a step that was cut off, or about all."),
@@ -272,7 +281,7 @@ def resume(
     if choose:
         context.for_humans("resume --choose")
     choices = choices_of(choose or ())
-    base = find_base(context.home, run)
+    base = find_base(context.home, run) if run is not None else _last_unfinished(context)
     if not Path(base.record.folder).is_dir():
         text = f"the folder {base.record.folder}, in which the flow ran, is gone"
         raise Refused("no_directory", text, where="run")
@@ -287,6 +296,28 @@ def resume(
 
         summary = context.run(work)
     finish(context, summary)
+
+
+def _last_unfinished(context: CliContext) -> RunBase:
+    """The last run that can go on: no process runs it, and it was neither finished nor called off."""
+    from allswell.domain.ids import RunId
+    from allswell.flows.run.folder import RunBase, all_records
+
+    records = all_records(context.home)
+
+    async def open_ones(views: Views) -> list[str]:
+        rows = {record.run: await views.view_run(RunId(record.runs[-1])) for record in records if record.runs}
+        return [run for run, row in rows.items() if row is None or row.reason not in _OVER]
+
+    unfinished = set(context.look(open_ones) if records else ())
+    for record in records:
+        base = RunBase(context.home, record)
+        if record.run in unfinished and not base.is_running():
+            return base
+    text = "no run here can go on" if records else "no flow was run here yet"
+    raise Refused(
+        "unknown_run", text, where="RUN", hint="`allswell run FLOW.yaml` starts one, `allswell runs` lists runs"
+    )
 
 
 async def _resumed(

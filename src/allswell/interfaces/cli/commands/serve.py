@@ -63,7 +63,8 @@ def serve(
 
     from allswell.interfaces.http.server import Served, run
 
-    context.check_there()
+    if not context.nothing_yet:  # else it begins here
+        context.check_there()
 
     def tell(line: str) -> None:
         if context.json:

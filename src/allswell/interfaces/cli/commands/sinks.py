@@ -62,7 +62,7 @@ def sinks(store: Store = None, json: Json = False) -> None:
             found.append(SinkShape(name, kind, name in specs, len(waiting), len(own) - len(waiting), reason))
         return found
 
-    found = context.look(work)
+    found = context.look(work, or_empty=True)
     heads = (
         *(Column("SINK", 8), Column("KIND")),
         *(Column("WAITING", None, right=True), Column("GIVEN UP", None, right=True), Column("WHY", 24)),
@@ -334,9 +334,9 @@ def deliveries(
         which = DeliveryFilter(sink, given_up=True if given_up else None, limit=limit)
         return await views.view_deliveries(which), (await views.view_agenda()).now
 
-    found, now = context.look(work)
+    found, now = context.look(work, or_empty=True)
     if not found:
-        context.say(DeliveriesShape([]), "Nothing waits to be delivered.")
+        context.say(DeliveriesShape([]), context.none("Nothing waits to be delivered."))
         return
     words = table(_COLUMNS, [_row(one, now) for one in found], styled=2)
     if any(one.given_up for one in found):

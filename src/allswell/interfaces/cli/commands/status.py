@@ -176,7 +176,7 @@ def watch(
     from allswell.interfaces.tui import live
 
     if once or (at_a_terminal() and not json and not live.can_be_live()):
-        context.look(lambda views: live.once(views, context))
+        context.look(lambda views: live.once(views, context), or_empty=True)
         return
 
     async def work(open_watch: Watch) -> None:
@@ -184,7 +184,7 @@ def watch(
         raise CliExit(Exit.FINE)  # nothing was changed by leaving, so nothing is waited for: the store may be away
 
     try:
-        context.run(work)
+        context.run(work, making=True)
     except KeyboardInterrupt:
         raise CliExit(Exit.FINE) from None
 

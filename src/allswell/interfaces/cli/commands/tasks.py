@@ -95,13 +95,13 @@ def tasks(
             await fill_for_ready(views, facts, context.place.pause)
         return found, facts.now, counts, names, facts
 
-    found, now, counts, names, facts = context.look(work)
+    found, now, counts, names, facts = context.look(work, or_empty=True)
     page, more = found[:limit], len(found) > limit
     if json:
         context.say(TasksShape.of(page, more=more))
         return
     if not page:
-        context.say(None, _none(counts, filtered=bool(states or run or name or role or after)))
+        context.say(None, context.none(_none(counts, filtered=bool(states or run or name or role or after))))
         return
     lines = [table(_COLUMNS, [_row(row, now, names, facts) for row in page], styled=2)]
     if more:
@@ -223,13 +223,13 @@ def questions(
             untold = await untold_questions(views, found)
         return found, names, untold, (await views.view_agenda()).now
 
-    found, names, untold, now = context.look(work)
+    found, names, untold, now = context.look(work, or_empty=True)
     words = []
     for question in found:
         words.append(told_question(question, names.get(question.id, ""), now))
         if alerts and question.id in untold:
             words[-1] += "\n" + paint("  Nobody was told of it: " + typed_here("allswell deliveries"), "warn")
-    context.say(QuestionsShape.of(found, untold), "\n\n".join(words) or "Nothing waits for you.")
+    context.say(QuestionsShape.of(found, untold), "\n\n".join(words) or context.none("Nothing waits for you."))
 
 
 async def subject(views: Views, question: Question) -> str:
@@ -379,7 +379,7 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         spent = await views.view_spent("run", [run.id for run in found]) if found else {}
         return found, await views.view_questions(), spent, (await views.view_agenda()).now
 
-    found, questions, spent, now = context.look(work)
+    found, questions, spent, now = context.look(work, or_empty=True)
     flows = show.flows_in(context.home)
     rows = []
     for run in found:
@@ -394,4 +394,4 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         RunShape.of(run, flow=flows[run.id].run if run.id in flows else None, spent=spent.get(run.id, NOTHING_SPENT))
         for run in found
     ]
-    context.say(RunsShape(told), table(_RUN_COLUMNS, rows) if rows else none)
+    context.say(RunsShape(told), table(_RUN_COLUMNS, rows) if rows else context.none(none))
