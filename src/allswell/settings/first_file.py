@@ -77,7 +77,7 @@ def _entry(agent: KnownAgent, *, worktree: bool, concurrency: int) -> str:
     lines += [f"pass_env = {_list(agent.pass_env)}"] if agent.pass_env else []
     lines += [f"concurrency = {concurrency}"] if concurrency != 1 else []
     if worktree:
-        lines.append("# Each task in a working tree of its own, on the branch allswell/TASK.")
+        lines.append("# Each task in a working tree of its own, on a branch of its own (allswell/NAME-OF-THE-TASK-…).")
         lines.append("worktree = true")
     else:
         lines.append(

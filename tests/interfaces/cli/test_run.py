@@ -306,7 +306,7 @@ def test_a_worktree_of_its_own(shell: Shell) -> None:
     tree = Path(ran["worktree"])
     assert (tree / "kept").read_text() == "as it was\nchanged\n"
     assert (shell.folder / "kept").read_text() == "as it was\n"
-    assert f"allswell/{ran['task_id']}" in git("branch", cwd=shell.folder)
+    assert f"allswell/sh-c-pwd-echo-changed-kept-{ran['task_id'][-4:]}" in git("branch", cwd=shell.folder)
     assert git("status", "--porcelain", cwd=shell.folder) == ""
     unused = shell.run_json("--worktree", "--", "true")
     assert unused["worktree"] is None

@@ -240,10 +240,10 @@ def test_work_that_a_human_accepts_is_put_on_its_branch(shell: Shell) -> None:
     task = shell("submit", "mend", "--verify", "./check").stdout.split()[0]
     shell("up", "--drain")
     said = " ".join(shell("answer", "mend", "accept").stdout.split())
-    assert f"its work is on the branch allswell/{task} → git -C" in said, said
-    assert shell.sh(f"git show allswell/{task}:mended").stdout == "mended\n"
+    assert f"its work is on the branch allswell/mend-{task[-4:]} → git -C" in said, said
+    assert shell.sh(f"git show allswell/mend-{task[-4:]}:mended").stdout == "mended\n"
     work = shell.json("show", "mend")["work"]
-    assert (work["branch"], [one["path"] for one in work["changed"]]) == (f"allswell/{task}", ["mended"])
+    assert (work["branch"], [one["path"] for one in work["changed"]]) == (f"allswell/mend-{task[-4:]}", ["mended"])
     assert not (shell.folder / ".allswell/worktrees" / task).exists()
 
 
@@ -262,7 +262,7 @@ def test_what_was_said_to_be_done_when_its_supervisor_died_is_verified_by_the_ne
     assert (shell.folder / "began").read_text() == "x\n", "the agent was not begun anew"
     shown = shell.json("show", "mend")
     assert (shown["task"]["state"], len(shown["attempts"])) == ("done", 1)
-    assert shell.sh(f"git show allswell/{task}:mended").stdout == "mended\n"
+    assert shell.sh(f"git show allswell/mend-{task[-4:]}:mended").stdout == "mended\n"
 
 
 FUNCTIONS = """\

@@ -346,7 +346,7 @@ def test_a_worktree_for_each_task(tmp_path: Path) -> None:
 
     names: list[str] = []
     night(tmp_path, scene, standin(worktree=True))
-    show = ["git", "show", f"allswell/{names[0]}:new.txt"]
+    show = ["git", "show", f"allswell/good-{names[0][-4:]}:new.txt"]
     assert subprocess.run(show, cwd=tmp_path, capture_output=True, check=True).stdout == b"half of it"
 
 

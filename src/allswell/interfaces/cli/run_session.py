@@ -240,19 +240,21 @@ class RunSession:
                 }
             ]
         )
-        order = await self._placed(new.id, order)
+        order = await self._placed(new.id, new.name, order)
         note = self._note(new.id, new.name, order)
         await watch.submit_prepared((msgspec.structs.replace(new, carried=before),))
         return new.id, order, note
 
-    async def _placed(self, task: TaskId, order: LaunchSpec) -> LaunchSpec:
+    async def _placed(self, task: TaskId, name: str, order: LaunchSpec) -> LaunchSpec:
         """The order in a worktree of the task's own, if that is wanted: made before the task is, or refused with it."""
         if not self._worktree:
             return order
         from allswell.runtime.workspace.worktree import make_worktree
 
         place = Path(order.cwd)
-        self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees.absolute(), file_name(task))
+        self._tree = await asyncio.to_thread(
+            make_worktree, place, self._home.worktrees.absolute(), file_name(task), name
+        )
         await self._tree.check_out(self._tree.errands(order.env))
         return self._order(self._asked, self._tree.inside(place))
 
@@ -339,7 +341,7 @@ class RunSession:
                 raise Refused("usage", f"--timeout: {text}; leave it out, or cancel the task first", where="--timeout")
             self._asked = asked = msgspec.structs.replace(asked, timeout=row.task.timeout)  # a human has raised it
             order = self._order(asked)
-        return task, await self._placed(task, order), None
+        return task, await self._placed(task, row.task.name, order), None
 
     def _with_flags(self, asked: RunPayload) -> RunPayload:
         """What was asked for then, with what is asked for now."""
