@@ -453,7 +453,7 @@ def _found(text: str) -> Iterator[tuple[ValueReference | None, tuple[str, str] |
     try:
         template = parse(text)
     except BadTemplate as error:
-        yield None, (str(error), "docs/flows.md tells what can stand there.")
+        yield None, (str(error), "`allswell help flows` lists what can stand there.")
         return
     for reference in references(template):
         yield reference, None

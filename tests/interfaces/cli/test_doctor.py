@@ -88,7 +88,7 @@ def test_a_quiet_watch_is_well(tmp_path: Path) -> None:
 def test_where_there_is_no_watch_none_is_made(tmp_path: Path) -> None:
     report = Report(tmp_path)
     assert (report.code, list(report.findings)) == (0, ["store", "settings"])
-    assert "no watch here yet" in report.says("store")
+    assert "nothing here yet" in report.says("store")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,15 +1,23 @@
 """The first ten minutes: what a stranger types in a fresh folder, and what they see at 80 columns."""
 
+import ast
+import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from allswell.interfaces.cli import app
+from allswell.interfaces.cli.help_pages import TOPICS
+from allswell.interfaces.cli.registry import FIRST_DAY
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.flow_scene import start, until
 from tests.interfaces.cli.shell import ALLSWELL
+from tests.interfaces.cli.upkeep import at_terminal
 
+ROOT = Path(__file__).parents[3]
 LISTS = ("tasks", "agents", "questions", "runs", "events", "comms", "tracking", "deliveries", "watch --once")
 
 
@@ -93,3 +101,70 @@ def test_resume_without_a_run_passes_over_one_that_is_running(cli: Console) -> N
         flow.send_signal(signal.SIGINT)
         assert flow.wait(60) == 130
     assert "(waits): 0 of 1 steps are done" in cli("resume", "--choose", "escalate").err
+
+
+def test_help_has_the_ten_commands_of_the_first_day_in_forty_lines(cli: Console) -> None:
+    cli.patch.setenv("COLUMNS", "80")
+    lines = cli.ok("--help").out.splitlines()
+    assert len(lines) <= 42
+    assert max(map(len, lines)) <= 80
+    assert len(FIRST_DAY) == 10
+    assert all(any(line.startswith(f"  {name} ") for line in lines) for name in FIRST_DAY)
+    assert cli.ok("help").out == cli.ok("--help").out
+    whole = cli.ok("help", "all").out
+    assert [name for name in app.commands().names if f"\n  {name} " not in whole] == []
+    assert "`allswell help all`" in "\n".join(lines)
+
+
+def test_help_shows_commands_and_topics(cli: Console) -> None:
+    assert cli.ok("help", "run").out == cli.ok("run", "--help").out
+    assert cli.ok("help", "key", "create").out == cli.ok("key", "create", "--help").out
+    assert cli.ok("help", "ps").out == cli.ok("agents", "--help").out
+    listed = cli.ok("help", "topics").out
+    for topic in TOPICS:
+        assert f"\n  {topic} " in listed
+        page = cli.ok("help", topic).out
+        assert page.startswith("# ")
+        assert not re.search(r"\]\((?!https?:)", page), "a link that cannot be followed at a terminal"
+    said = cli("help", "fleeet")
+    assert (said.code, "did you mean `allswell help fleet`?" in said.err) == (2, True)
+
+
+def test_no_topic_is_called_as_a_command_is() -> None:
+    taken = {word for name in app.commands().names for word in (name, name.split()[0])} | {"all", "topics"}
+    assert taken & set(TOPICS) == set()
+
+
+def strings() -> Iterator[tuple[str, str]]:
+    """Every string in the source that is no docstring, and where it is."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
+
+
+def test_hints_name_what_an_installed_allswell_has() -> None:
+    outside = [(place, text) for place, text in strings() if re.search(r"\bdocs/[\w/-]+\.md", text)]
+    assert outside == []
+    named = {topic for _, text in strings() for topic in re.findall(r"`allswell help ([a-z-]+)`", text)}
+    assert {"fleet", "flows", "notifications"} <= named
+    assert named - {*TOPICS, *app.commands().names, "all", "topics"} == set()
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_counts_are_not_broken_inside_a_word(cli: Console, columns: int) -> None:
+    names = {"ready": "", "delayed": ', "not_before": "1d"', "waiting": ', "needs": ["first"]'}
+    lines = ['{"name": "first", "priority": 1}']
+    lines += [f'{{"name": "{name} {n}"{more}}}' for name, more in names.items() for n in range(200)]
+    cli.ok("submit", "-", stdin="\n".join(lines))
+    cli.ok("cancel", "first")
+    for _ in range(3):
+        cli.claim()
+    cli.ok("done")
+    shown = at_terminal(cwd=cli.folder, columns=columns).out
+    counted = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.splitlines()]
+    parts = [part for line in counted for part in re.findall(r"(?:^|  )([\d,]+ [a-z]+)(?=  |$)", line)]
+    assert [part.split()[1] for part in parts] == ["held", "ready", "delayed", "done", "cancelled", "skipped"]
+    assert max(map(len, counted)) <= columns

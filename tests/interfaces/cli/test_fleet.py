@@ -89,7 +89,7 @@ def test_who_asks_is_told_to_wait_for_an_answer_and_who_changed_nothing_where_to
 def test_up_without_agents_says_what_to_do(cli: Console) -> None:
     said = cli("up")
     assert said.code == 2
-    assert "no agents are set up here: add [agents.NAME] to allswell.toml" in said.err
+    assert "no agents are set up here: `allswell init` finds those on this machine" in said.err
 
 
 def test_up_for_a_role_that_nobody_has(cli: Console) -> None:
@@ -139,7 +139,7 @@ def test_agents_shows_who_does_what(cli: Console) -> None:
 def test_nobody_at_work(cli: Console) -> None:
     cli.submit("x")
     assert "No agent is at work" in cli.ok("agents").out
-    assert "Nothing is held against anybody." in cli.ok("tracking").out
+    assert "Nothing missed, stalled, timed out or open." in cli.ok("tracking").out
 
 
 @pytest.mark.row("O7")
@@ -269,7 +269,7 @@ def test_work_done_in_a_worktree_is_found_by_whoever_looks_for_it(
     task = cli.submit("paint it")
     said = run("up", "--drain", cwd=cli.folder)
     assert said.code == 0, said
-    branch = f"allswell/{task}"
+    branch = f"allswell/paint-it-{task[-4:]}"
     merge = f"git -C {cli.folder} merge {branch}"
     for told in (said.out, cli.ok("show", task).out, cli.ok("why", task).out, cli.ok("recover", task).out):
         assert f"on the branch {branch}: 2 files changed" in told.replace("\n", " ")

@@ -272,13 +272,13 @@ def test_commands_that_begin_alike_have_a_page_together(several: Commands, cli: 
     assert "deliveries" not in page
     assert "\n  deliveries retry  Do it to one.\n" in cli.ok("deliveries", "-h").out
     assert "sinks setup notion" in cli.ok("sinks", "setup", "--help").out
-    whole = cli.ok("--help").out
+    whole = cli.ok("help", "all").out
     assert all(f"\n  {name} " in whole for name in several.names)
 
 
 def test_a_command_that_is_not_there_is_told_with_the_nearest(several: Commands, cli: Console) -> None:
     cli.patch.setattr(app, "commands", lambda: several)
-    assert "no such command: 'kyes'; did you mean 'keys'? `allswell --help` lists them" in cli("kyes").err
+    assert "no such command: 'kyes'; did you mean 'keys'? `allswell help all` lists them" in cli("kyes").err
     said = cli("key", "crate", "ada")
     assert said.code == 2
     assert "no such command: 'key crate'; did you mean 'key create'? `allswell key --help` lists them" in said.err
@@ -287,7 +287,7 @@ def test_a_command_that_is_not_there_is_told_with_the_nearest(several: Commands,
     assert "'key' needs another word; `allswell key create` or `allswell key list`" in cli("key").err
     assert "'key create' are several words: leave out the quotes" in cli("key create").err
     assert "no such command: 'sinks setup slack'" in cli("sinks", "setup", "slack").err
-    assert "no such command: 'zzz'; `allswell --help` lists them" in cli("zzz", "--help").err
+    assert "no such command: 'zzz'; `allswell help all` lists them" in cli("zzz", "--help").err
     assert "--version goes behind the command; `allswell key list --version …`" in cli("--version", "key", "list").err
     assert "no such command: 'nonsense'" in cli("--version", "nonsense").err
 
@@ -334,7 +334,7 @@ def test_other_names_are_taken_and_unknown_ones_get_the_nearest(cli: Console) ->
     cli.submit("paint")
     assert cli("ps").out == cli("agents").out
     assert cli("help", "tasks").out == cli("tasks", "--help").out
-    assert "`ps` is `allswell agents`" in " ".join(cli("help").out.split())
+    assert "`ps` is `allswell agents`" in " ".join(cli("help", "all").out.split())
     for typed, meant in (("ls", "'tasks'"), ("kill", "'cancel'"), ("statsu", "'status'"), ("taks", "'tasks'")):
         said = cli(typed)
         assert said.code == 2

@@ -175,8 +175,8 @@ def test_sinks_check_says_what_is_wrong_with_each(cli: Console, receiver: Webhoo
 @pytest.mark.parametrize(
     "words, says",
     [
-        (("sinks", "check"), "nobody is told: add [sinks.NAME] to allswell.toml"),
-        (("alerts", "test"), "nobody is told"),
+        (("sinks", "check"), "no sink is set up: add [sinks.NAME] to allswell.toml"),
+        (("alerts", "test"), "no sink is set up"),
     ],
 )
 def test_without_sinks_it_is_said_what_to_do(cli: Console, words: tuple[str, ...], says: str) -> None:

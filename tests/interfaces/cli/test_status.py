@@ -60,8 +60,8 @@ def test_without_a_store_one_is_told_how_to_begin(tmp_path: Path, capsys: Captur
     has_all(
         said,
         [
-            "There is no watch here yet.",
-            "Put it in front of a command, and it begins:",
+            "Nothing here yet: no command was run and no task was submitted.",
+            "Put it in front of any command:",
             'allswell submit "write the changelog"',
             "allswell demo",
         ],

@@ -153,7 +153,7 @@ def test_without_the_extra_one_picture_is_printed_and_how_to_get_more(
     story: str, tmp_path: Path, opened: Opened
 ) -> None:
     terminal = opened([*BARE_WATCH, "--store", _copied(story, tmp_path)], 80, 24)
-    said = plain(terminal.read_until("pip install 'allswell[watch]'"))
+    said = plain(terminal.read_until("uv tool install '.[watch]'"))
     assert "things need you" in said
     assert max(len(line.rstrip()) for line in said.replace("\r", "").split("\n")) <= 80
     assert terminal.end() == 0

@@ -398,7 +398,7 @@ async def examine(patient: DoctorInput) -> Checkup:
         says = f"{patient.name} cannot be reached: {error.strerror}"
         return Checkup([CheckResult("store", VerdictLevel.BROKEN, says)], reachable=False)
     if missing:
-        says = f"there is no watch here yet; the first task makes one at {patient.name}"
+        says = f"nothing here yet; the first task makes the store {patient.name}"
         return Checkup([CheckResult("store", VerdictLevel.WELL, says, typed("submit", "NAME"))])
     store = patient.store
     began = patient.clock.monotonic()

@@ -235,7 +235,7 @@ def find_agent(name: str, agents: Agents, step: str) -> AgentSpec:
     spec = agents.get(name)
     if spec is None:
         near = nearest(name, agents)
-        hint = f"did you mean {near!r}?" if near else f"add [agents.{name}] to allswell.toml (docs/supervisor.md)"
+        hint = f"did you mean {near!r}?" if near else f"add [agents.{name}] to allswell.toml (`allswell help fleet`)"
         raise Refused(
             "no_agent", f"step {step} wants the agent {name!r}, and there is none of that name; {hint}", where=step
         )

@@ -158,6 +158,13 @@ def _run(given: list[str]) -> int:
 
         completion.complete(every, BARE, given[1:])
         return int(Exit.FINE)
+    if given[:1] == ["help"]:
+        from allswell.interfaces.cli import help_pages
+
+        page = help_pages.asked_for(every, BARE, given[1:])
+        if page is not None:
+            write(page)
+            return int(Exit.FINE)
     if given and every.find(given)[0] is None:
         given = by_our_name(given)
     command, words = every.find(given)
@@ -172,7 +179,7 @@ def _run(given: list[str]) -> int:
     else:
         from allswell.interfaces.cli import help_pages
 
-        write(help_pages.of_all(every, command) if command is BARE else help_pages.of_one(every, command))
+        write(help_pages.of_first_day(every, command) if command is BARE else help_pages.of_one(every, command))
     return int(Exit.FINE)
 
 

@@ -63,7 +63,7 @@ def by_our_name(words: Sequence[str]) -> list[str]:
     """A line as it is typed here: with our name for its command, where it begins with another one of it."""
     first, *rest = words or [""]
     if first == "help":
-        return [*rest, "--help"]
+        return by_our_name([*rest, "--help"])
     return [*OTHER_NAMES[first].split(), *rest] if first in OTHER_NAMES else list(words)
 
 
@@ -80,6 +80,8 @@ UPKEEP = "Look after the watch"
 WORKING = "For agents, and for scripts that hold work"
 GROUPS = (RUNNING, LOOKING, DECIDING, UPKEEP, WORKING)
 """The groups of the help page, in its order."""
+FIRST_DAY = ("run", "recover", "init", "submit", "up", "watch", "questions", "answer", "why", "doctor")
+"""The commands of the first day, in the order in which they are met; `allswell help all` lists every one."""
 LONGEST = 60
 """So much is repeated of a word that means nothing."""
 
@@ -167,5 +169,5 @@ class Commands:
         near = " or ".join(map(repr, dict.fromkeys([*meant_by_others, *alike_ones])))
         meant = f"; did you mean {near}?" if near else ""
         text = f"no such command: {cut(typed, LONGEST)!r}{meant}"
-        page = " ".join([NAME, *words[:size], "--help"])
+        page = " ".join([NAME, *words[:size], "--help"] if size else [NAME, "help", "all"])
         return Refused("usage", text, where="command", hint=f"`{page}` lists them")

@@ -117,7 +117,11 @@ def _opened(route: str, environ: Mapping[str, str], where: str) -> Apprise:
     try:
         import apprise
     except ImportError as error:
-        raise Refused("no_driver", "alerts need a library: pip install 'allswell[sinks]'", where=where) from error
+        raise Refused(
+            "no_driver",
+            "alerts need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
+            where=where,
+        ) from error
     logging.getLogger("apprise").addHandler(logging.NullHandler())  # or what it cannot read goes to standard error
     named = f" ({route})" if route.startswith("env:") else ""
     if named:

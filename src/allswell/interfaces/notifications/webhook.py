@@ -227,7 +227,11 @@ def signer(secret: str, *, where: str) -> Signer:
     try:
         from standardwebhooks import Webhook
     except ImportError as error:
-        raise Refused("no_driver", "webhooks need a library: pip install 'allswell[sinks]'", where=where) from error
+        raise Refused(
+            "no_driver",
+            "webhooks need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
+            where=where,
+        ) from error
     try:
         key = base64.b64decode(secret.removeprefix("whsec_").strip() + "==", validate=False)
     except (binascii.Error, ValueError):

@@ -42,7 +42,7 @@ _WIDE = 110
 _STYLES = {"held": "cyan", "ready": "green", "waiting": "yellow", "delayed": "bright_black", "nowhere": "bold red"}
 _ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 _NEEDS_MOST = 5
-_MORE = "To watch it live, read logs and answer there: pip install 'allswell[watch]'"
+_MORE = "The live view needs the extra `watch`: install Allswell with it, as in `uv tool install '.[watch]'`"
 
 
 def can_be_live() -> bool:

@@ -146,7 +146,7 @@ def tracking(store: Store = None, json: Json = False) -> None:
     rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
     rows += [[str(asked.task), "", "asks you"] for asked in pending]
     heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
-    none = "No check-in was missed, no agent is stalled, no task timed out, and no question is open."
+    none = "Nothing missed, stalled, timed out or open."
     context.say(TrackingShape.of(found, pending), table(heads, rows) if rows else context.none(none))
 
 

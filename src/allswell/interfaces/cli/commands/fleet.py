@@ -74,7 +74,8 @@ def up(
     fleet = context.settings.fleet
     if not fleet.agents:
         text = (
-            "no agents are set up here: add [agents.NAME] to allswell.toml (docs/supervisor.md), or use `allswell work`"
+            "no agents are set up here: `allswell init` finds those on this machine, `allswell help fleet` shows how to"
+            " write [agents.NAME] by hand"
         )
         raise Refused("no_agents", text, where="agents")
     if role:

@@ -304,20 +304,20 @@ def _last_unfinished(context: CliContext) -> RunBase:
     from allswell.flows.run.folder import RunBase, all_records
 
     records = all_records(context.home)
+    hint = "`allswell run FLOW.yaml` starts one, `allswell runs` lists runs"
+    if not records:
+        raise Refused("unknown_run", "no flow was run here yet", where="RUN", hint=hint)
 
-    async def open_ones(views: Views) -> list[str]:
+    async def not_over(views: Views) -> set[str]:
         rows = {record.run: await views.view_run(RunId(record.runs[-1])) for record in records if record.runs}
-        return [run for run, row in rows.items() if row is None or row.reason not in _OVER]
+        return {run for run, row in rows.items() if row is None or row.reason not in _OVER}
 
-    unfinished = set(context.look(open_ones) if records else ())
+    unfinished = context.look(not_over)
     for record in records:
         base = RunBase(context.home, record)
         if record.run in unfinished and not base.is_running():
             return base
-    text = "no run here can go on" if records else "no flow was run here yet"
-    raise Refused(
-        "unknown_run", text, where="RUN", hint="`allswell run FLOW.yaml` starts one, `allswell runs` lists runs"
-    )
+    raise Refused("unknown_run", "no run here can go on", where="RUN", hint=hint)
 
 
 async def _resumed(

@@ -101,7 +101,7 @@ def agent_called(context: CliContext, name: str) -> AgentSpec:
     from allswell.engine.lookup import did_you_mean
 
     other = did_you_mean(name, agents) or (f"; there are: {', '.join(agents)}" if agents else "")
-    hint = other or f": add [agents.{name}] to allswell.toml (docs/supervisor.md)"
+    hint = other or f": add [agents.{name}] to allswell.toml (`allswell help fleet`)"
     raise Refused("unknown_agent", f"no agent is called {name!r}{hint}", where="--agent")
 
 

@@ -110,7 +110,9 @@ def _check_installed() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        text = "serving over HTTP needs more: pip install 'allswell[server]'"
+        text = (
+            "serving over HTTP needs the extra `server`: install Allswell with it, as in `uv tool install '.[server]'`"
+        )
         raise Refused("no_server", text, where="serve") from error
 
 
@@ -152,7 +154,7 @@ def _add_mcp(app: Commands) -> None:
         WORKING,
         "mcp",
         mcp,
-        "claude mcp add allswell -- allswell mcp     in Claude Code; docs/mcp.md tells more",
+        "claude mcp add allswell -- allswell mcp     in Claude Code; see `allswell help agent-tools`",
         "allswell mcp --agent ada --role build       speaks for ada alone",
         "allswell mcp --store https://watch.example.org:8420  the key comes from ALLSWELL_KEY",
     )
@@ -217,7 +219,11 @@ def _within_attempt() -> None:
 
 
 def _not_installed() -> Refused:
-    return Refused("no_mcp", "the tools for agents need more: pip install 'allswell[mcp]'", where="mcp")
+    return Refused(
+        "no_mcp",
+        "the tools for agents need the extra `mcp`: install Allswell with it, as in `uv tool install '.[mcp]'`",
+        where="mcp",
+    )
 
 
 def _server_of(context: CliContext) -> str | None:

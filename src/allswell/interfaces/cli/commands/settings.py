@@ -296,7 +296,7 @@ def _chosen(found: list[KnownAgent], wanted: list[str], *, asks: bool) -> list[K
                 listed = ", ".join(known)
                 text = f"--agent: nothing is known of {plain(name)!r}; known are: {listed}"
                 raise Refused(
-                    "unknown_agent", text, where="--agent", hint="write its entry by hand, see docs/supervisor.md"
+                    "unknown_agent", text, where="--agent", hint="write its entry by hand: `allswell help fleet`"
                 )
         return [known[name] for name in dict.fromkeys(wanted)]
     if not asks or len(found) < 2:

@@ -68,7 +68,11 @@ def sinks(store: Store = None, json: Json = False) -> None:
         *(Column("WAITING", None, right=True), Column("GIVEN UP", None, right=True), Column("WHY", 24)),
     )
     rows = [[one.sink, one.kind or "removed", str(one.waiting), str(one.given_up), one.reason] for one in found]
-    words = table(heads, rows) if rows else "Nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)."
+    words = (
+        table(heads, rows)
+        if rows
+        else "No sink is set up: add [sinks.NAME] to allswell.toml (`allswell help notifications`)."
+    )
     gone = next((one.sink for one in found if not one.set_up), None)
     if gone is not None:
         words += (
@@ -241,7 +245,7 @@ def try_alerts(name: Name = None, store: Store = None, json: Json = False) -> No
     specs = [spec for spec in _chosen(context, name).values() if spec.kind == "alerts"]
     if not specs:
         said = "no sink of kind alerts is set up here" if name is None else f"the sink {name} is not of kind alerts"
-        raise Refused("no_alerts", f"{said}; docs/sinks.md shows one", where="sinks")
+        raise Refused("no_alerts", f"{said}; `allswell help notifications` shows one", where="sinks")
     found = asyncio.run(_tested(specs))
     words = []
     for one in found:
@@ -286,7 +290,11 @@ def _chosen(context: CliContext, name: str | None) -> dict[str, SinkSpec]:
 
     known = _known(context)
     if not known:
-        raise Refused("no_sinks", "nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)", where="sinks")
+        raise Refused(
+            "no_sinks",
+            "no sink is set up: add [sinks.NAME] to allswell.toml (`allswell help notifications`)",
+            where="sinks",
+        )
     if name is None:
         return dict(known)
     if name not in known:

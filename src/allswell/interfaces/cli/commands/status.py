@@ -225,14 +225,15 @@ def demo(
 
 # The state of the watch in a few lines: that all is well, or what needs you first.
 
-_BEGIN = """There is no watch here yet.
+_BEGIN = """Nothing here yet: no command was run and no task was submitted.
 
-Put it in front of a command, and it begins:
+Put it in front of any command:
   allswell run -- make all
-Or let it watch over agents: set this folder up, and hand them work:
+Or let it run your agents: set this folder up, and submit tasks for them:
   allswell init
   allswell submit "write the changelog"
-Or see it at work first, with real processes:
+  allswell up
+Or see it at work first, in ten seconds and with real processes:
   allswell demo"""
 _ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 _EACH_MOST = 4
@@ -283,8 +284,7 @@ def nothing_yet() -> str:
 
 def status_text(seen: Verdict) -> str:
     """The whole state."""
-    counted = GAP.join(paint(f"{seen.counts[state]:,} {state}", state) for state in _ORDER if seen.counts.get(state))
-    counted = f"  {counted}" if counted else "  Nothing has been handed over yet."
+    counted = _counted(seen.counts) or "  No task was submitted yet."
     held = seen.dismissed
     if held.questions:
         what = (
@@ -300,6 +300,20 @@ def status_text(seen: Verdict) -> str:
     elif seen.next_due is not None:
         ahead = "  Something has just fallen due; any command that opens the watch sees to it."
     return "\n".join(part for part in (paint(seen.headline, "ready"), *told, counted, ahead) if part)
+
+
+def _counted(counts: dict[str, int]) -> str:
+    """How many tasks are in each state, on as many lines as that needs: no count is torn from its state."""
+    lines: list[list[str]] = []
+    for state in _ORDER:
+        if not counts.get(state):
+            continue
+        text = f"{counts[state]:,} {state}"
+        used = sum(width_of(one) + len(GAP) for one in lines[-1]) if lines else width()
+        if used + width_of(text) + len(GAP) > width():
+            lines.append([])
+        lines[-1].append(text)
+    return "\n".join(GAP + GAP.join(paint(one, one.split()[1]) for one in line) for line in lines)
 
 
 def _commands(one: Concern) -> list[str]:
