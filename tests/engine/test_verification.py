@@ -1,4 +1,4 @@
-"""Verification on every store: what is said to be done counts once it was verified, whoever says so."""
+"""Verification on every store: what is reported as done counts once it was verified, whoever says so."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_relative_folder_counts_from_the_file(tmp_path: Path) -> None:
         ('[agents.a]\nremote = true\nhears = "smoke"', 'must be "socket", "stdin" or "file"', 3),
         ('[agents.a]\ncommand = ["x", "{prompt}"]\nhears = "file"', "nothing tells it {orders_file}", 3),
         ("agents = 3", "agents must be tables such as [agents.claude]", 1),
-        ("[agent.a]\nremote = true", "there is no setting 'agent'; did you mean agents?", 1),
+        ("[agent.a]\nremote = true", "no such setting: 'agent'; did you mean agents?", 1),
         ('[usage]\ncommand = ["x"]\nfunction = "a:b"', "usage has a command and a function; which of them?", 3),
         ('[usage]\nevry = "1m"', "usage has no 'evry'; did you mean 'every'?", 2),
         ('pause_on_question = "never"', 'must be "task" or "run" or "all"', 1),

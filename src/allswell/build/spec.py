@@ -99,7 +99,9 @@ class _SpecReader:
             name = self._name(top["name"], name)
         url = self._text(top["url"], "url") if "url" in top else ""
         if url and not is_url(url):
-            self._wrong(top["url"], "url", f"{url[:80]!r} is no address.", "Write such as https://example.org/spec.")
+            self._wrong(
+                top["url"], "url", f"{url[:80]!r} is not an address.", "Write such as https://example.org/spec."
+            )
         components = [one for node in self._components(top["components"]) if (one := self._component(node))]
         return WrittenSpec(name, tuple(components), tuple(self.mistakes), url)
 

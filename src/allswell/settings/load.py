@@ -185,7 +185,7 @@ class _SettingsReading:
                 self.take(path, environ[variable], source)
             elif near := _near(_bare(variable), map(_bare, _VARIABLES), ratio=0.8):
                 # A near miss is a mistake; anything else may be another program's.
-                self._wrong(f"there is no setting of this name; did you mean {PREFIX}{near}?", source)
+                self._wrong(f"no such setting; did you mean {PREFIX}{near}?", source)
             else:
                 strangers.append(variable)
         return strangers
@@ -221,7 +221,7 @@ def _unknown(name: str, role: str | None) -> str:
         return f"{name} cannot be set for a role; it holds for the whole watch"
     where = "" if role is None else " that a role can have"
     known = (*SETTINGS, *FLEET, SINKS, SECRETS) if role is None else PER_ROLE
-    return f"there is no setting {name!r}{where}; {hint(name, known)}"
+    return f"no such setting: {name!r}{where}; {hint(name, known)}"
 
 
 def hint(name: str, names: Iterable[str] = SETTINGS) -> str:

@@ -61,7 +61,7 @@ def test_no_agent_can_speak_as_a_human(text: str, end: str, reason: str) -> None
 @pytest.mark.parametrize(
     "message, why",
     [
-        ("usage_limit", "its account had met a usage limit"),
+        ("usage_limit", "its account had reached a usage limit"),
         ("account_refused", "its provider refused its account"),
     ],
 )

@@ -365,7 +365,7 @@ def told(said: Any) -> list[object]:  # noqa: ANN401 - JSON
 
 
 def type_it(cli: Console, advice: str, has_changed: Callable[[], bool]) -> None:
-    """Type an advice. `watch` sweeps for as long as it is open, so it stays open until the situation has changed."""
+    """Type an advice. `watch` sweeps for while it is open, so it stays open until the situation has changed."""
     words = shlex.split(advice.replace("NAME", "bea").replace("FILE", "parts.json"))
     (Path("parts.json")).write_text('[{"name": "half"}, {"name": "other half"}]')
     if words[1] == "up":
@@ -376,7 +376,7 @@ def type_it(cli: Console, advice: str, has_changed: Callable[[], bool]) -> None:
         with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=quiet) as process:
             try:
                 assert process.stdout is not None
-                assert process.stdout.readline(), "it says how things stand"
+                assert process.stdout.readline(), "it says what runs, and what needs you"
                 until(has_changed)
             finally:
                 process.send_signal(signal.SIGINT)

@@ -39,7 +39,7 @@ def test_a_store_once_written_from_the_future_recovers(tmp_path: Path, capsys: C
 
     seen = say(code=1)
     assert "All's well" not in seen
-    has_all(seen, ["1 thing is broken.", "Time stands still: this machine's clock is", "behind", "allswell watch"])
+    has_all(seen, ["1 thing is broken.", "Time limits are paused: this machine's clock is", "behind", "allswell watch"])
     assert [need["kind"] for need in data(code=1)["needs"]] == ["clock"]
     told = data("why", task)
     assert [(one["expected_at"], one["what"][:17]) for one in told["next"]] == [(None, "Time stands still")]

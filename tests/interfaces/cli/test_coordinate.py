@@ -119,7 +119,7 @@ def test_a_name_is_used_again_and_an_input_that_stays_open_holds_nothing_up(fold
         (["spec.yaml", "--stdio", "--json"], "no room for --json"),
         (["nothing.yaml", "--stdio"], "there is no file or folder nothing.yaml"),
         (["bad.yaml", "--stdio"], "bad.yaml:1:1: components: This is no spec of a build."),
-        (["spec.yaml", "--chat", "http://x"], "is no address of a chat server"),
+        (["spec.yaml", "--chat", "http://x"], "is not an address of a chat server"),
         (["spec.yaml", "--chat", "ws://x", "--channel", "build"], "is no channel"),
         (["spec.yaml", "--stdio", "--limit", "soon"], "--limit 'soon' is not a duration"),
         (["spec.yaml", "--chat", "ws://x", "--key", "open.pem"], "chmod 600"),

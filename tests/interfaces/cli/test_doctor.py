@@ -285,8 +285,8 @@ def test_a_task_whose_service_is_parked_waits_for_the_weather(tmp_path: Path) ->
     report = Report(tmp_path)
     assert report.amiss() == set()
     assert report.says("pool") == "2 tasks ready, 2 of them wait for something else, none forgotten"
-    assert report.says("services").startswith("“anthropic” asked everybody to wait. It is parked for another 2h")
-    assert report.says("services").endswith("; 2 tasks wait for it; no attempt is spent")
+    assert report.says("services").startswith("“anthropic” asked to wait. It is paused for another 2h")
+    assert report.says("services").endswith("; 2 tasks wait for it; no attempt is used up")
     assert report.findings["services"]["level"] == "waiting"
 
 

@@ -345,13 +345,13 @@ def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
     cli.database.parent.mkdir()
     run, asks, late = asyncio.run(story())
     question = f"q_{asks[2:]}.1"
-    words = f"its clock stands while {question} is open (20m left)"
+    words = f"its time limit is paused while {question} is open (20m left)"
     assert words in " ".join(cli.ok("show", run).out.split())
     assert "its clock stands" in cli.ok("runs").out
     (told,) = cli.ok("runs", "--json").json["runs"]
     assert (told["stood_ms"], told["ended_at"]) == (0, None)
     assert millis(told["stands_since_at"]) == millis(told["created_at"]) + 600_000
-    assert f"Its clock stands while {question} is open; 20m are left of its time." in cli.ok("why", run).out
+    assert f"Its time limit is paused while {question} is open; 20m are left of its time." in cli.ok("why", run).out
     assert '"kind":"run_stands"' in cli.ok("events", "--json").out
 
     shown = " ".join(cli.ok("show", late).out.split())

@@ -30,7 +30,7 @@ def typed(shell: Shell, path: str, answers: str, *args: str) -> str:
 
 def test_two_questions_at_a_terminal_and_what_was_chosen_passes_the_check(shell: Shell, path: str) -> None:
     said = typed(shell, path, "codex\n2\n")
-    assert "Which agents shall take tasks? claude, codex [all]" in said
+    assert "Which agents should take tasks? claude, codex [all]" in said
     assert "How many of each at once? [1]" in said
     assert "allswell.toml is written: codex" in said
     assert "allswell up" in said

@@ -227,7 +227,7 @@ def test_what_is_parked_is_unparked(cli: Console) -> None:
     until(lambda: cli("claim", "--agent", "ada").code == 0)
     again = cli("unpark", "anthropic")
     assert (again.code, "is not parked" in again.err) == (2, True)
-    assert "anthropic can be called again by" in " ".join(cli.ok("events").out.split())
+    assert "anthropic is used again by" in " ".join(cli.ok("events").out.split())
 
 
 def test_an_account_that_is_parked_for_a_usual_time_only_waits(cli: Console) -> None:
@@ -269,7 +269,7 @@ def silent_supervisor(cli: Console, beaten_at: int = 1) -> None:
 def test_a_supervisor_whose_machine_is_gone_is_dismissed(cli: Console) -> None:
     silent_supervisor(cli)
     (advice,) = concerns(cli)["supervisor"]["evidence"]
-    assert advice == "if its machine is not used any more: allswell dismiss supervisor.night"
+    assert advice == "if its machine is gone: allswell dismiss supervisor.night"
     type_it(cli, advice.partition(": ")[2])
     assert concerns(cli) == {}
     type_it(cli, "allswell dismiss supervisor.night")  # once more changes nothing

@@ -88,7 +88,7 @@ def test_a_fleet_is_held_to_the_limits_of_its_tasks_and_of_the_day(shell: Shell,
     said = shell("up", "--drain", "--role", "writer").stdout
     assert "the role writer has cost $0.75" in said
     because = " ".join(shell("why", "b").stdout.split())
-    assert "cannot be claimed: the role writer has cost what it may; nothing is begun under it for" in because
+    assert "cannot be claimed: the role writer has cost what it may; no task of it is started for" in because
     assert "asked" in because
     assert {task["name"]: task["state"] for task in shell.json("tasks", "--all")["tasks"]}["b"] == "ready"
     asked = [one for one in shell.json("questions")["questions"] if one["kind"] == "budget_reached"]

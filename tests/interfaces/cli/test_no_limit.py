@@ -92,7 +92,7 @@ def test_a_limit_cannot_be_given_to_an_open_task_that_has_none(shell: Shell) -> 
     running.communicate(timeout=patience.SECONDS)
     (task,) = shell.json("tasks")["tasks"]
     said = shell("run", "--resume", task["task_id"], "--timeout", "5m", code=2).stderr
-    assert "keeps no limit as long as it is open" in said
+    assert "keeps no limit while it is open" in said
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_its_limits_are_said_before_it_starts_and_its_variables_are_set(shell: S
     [
         (["--agent", "claud", "--", "true"], "no agent is called 'claud'; did you mean 'claude'?"),
         (["--agent", "claude", "--resume", "t_1"], "--resume keeps the agent that the command was started as"),
-        (["--agent", "claude"], "which command? allswell run --agent claude -- COMMAND…"),
+        (["--agent", "claude"], "which command? Write: allswell run --agent claude -- COMMAND…"),
         (["--agent", "claude", "flow.yaml"], "--agent is for a command"),
     ],
 )

@@ -56,5 +56,5 @@ def test_where_the_store_may_be_another_nobody_goes_on(cli: Console) -> None:
     set_up(cli, BAD_STORE)
     for line in (["questions"], ["receipts"], ["submit", "another"]):
         said = cli(*line)
-        assert (said.code, "there is no setting 'stroe'; did you mean store?" in said.err) == (2, True), line
+        assert (said.code, "no such setting: 'stroe'; did you mean store?" in said.err) == (2, True), line
     assert cli("questions", "--store", f"sqlite:///{cli.folder}/.allswell/allswell.db").code == 0

@@ -76,7 +76,7 @@ def test_tasks_in_words(cli: Console) -> None:
     assert "bob" in said[1]
     assert "limit in 14m" in said[1]
     assert "for second" in said[2]
-    assert cli.ok("tasks", "--role", "nobody").out == "No tasks like that.\n"
+    assert cli.ok("tasks", "--role", "nobody").out == "No task matches.\n"
     cli.ok("cancel", "second")
     cli.ok("cancel", "fourth")
     assert cli.ok("tasks").out == "No open tasks (2 cancelled, 1 done, 1 skipped). `allswell tasks --all` lists them.\n"
@@ -180,7 +180,7 @@ def test_questions_and_their_answers(cli: Console) -> None:
     assert (wrong.code, "choose one of: reply, skip" in wrong.err) == (2, True)
     assert cli("answer", question, "reply").code == 2
     assert "unsure is ready" in cli.ok("answer", "unsure", "reply", "Left.").out
-    assert cli.ok("questions").out == "Nothing waits for you.\n"
+    assert cli.ok("questions").out == "No question is open.\n"
     (closed,) = cli.ok("questions", "--all", "--json").json["questions"]
     assert (closed["choice"], closed["answer"], closed["answered_by"]) == ("reply", "Left.", user_name(os.geteuid()))
     assert cli("answer", question, "reply", "Right.").code == 2
@@ -306,7 +306,7 @@ def test_usage_errors_are_told_our_way(cli: Console) -> None:
     assert "did you mean 'tasks'?" in cli("taks").err.lower()
     said = cli("show", "--json")
     assert (said.code, said.json["error"]["code"], said.err) == (2, "usage", "")
-    assert said.json["error"]["hint"] == "`allswell show --help` shows what there is"
+    assert said.json["error"]["hint"] == "`allswell show --help` lists the options"
     assert "--json goes behind the command" in cli("--json", "tasks").err + cli("--json", "tasks").out
     assert cli("tasks", "--limit", "0").code == 2
 

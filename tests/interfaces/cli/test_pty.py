@@ -114,7 +114,7 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     assert WIDE[:10] in told
 
     held["ALLSWELL_TOKEN"] = "2"
-    assert "is back in the pool" in allswell("release", "wrong machine, " * 12, env=held).out
+    assert "is ready for another agent" in allswell("release", "wrong machine, " * 12, env=held).out
     allswell("claim", "--agent", AGENT, "--lease", "1m", "--role", "reader")
     held["ALLSWELL_TOKEN"] = "3"
     limit = ("--class", "rate_limit", "--retry-after", "4m")
@@ -125,7 +125,7 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     allswell("cancel", LONG, "not needed any more, " * 12)
     for command in (("verify", second), ("cancel", LONG)):
         allswell(*command, code=2)
-    assert "is handed over again, as t_" in allswell("retry", LONG, "--with-dependents").out.replace("\n", " ")
+    assert "is submitted again, as t_" in allswell("retry", LONG, "--with-dependents").out.replace("\n", " ")
     allswell("retry", first, code=2)
     assert "the run the long night" in allswell("cancel", run[1]).out
     for command in (
@@ -208,7 +208,7 @@ def _told(allswell: Terminal) -> None:
     allswell("sinks", "run", code=2)
     assert "needs no setting up" not in allswell("sinks", "setup", "nobody", code=2).out
     allswell("alerts", "test", code=2)
-    assert "nothing is kept of a sink" in " ".join(allswell("sinks", "forget", "nobody", code=2).out.split())
+    assert "nothing is stored for a sink" in " ".join(allswell("sinks", "forget", "nobody", code=2).out.split())
     assert "Nothing is said of nobody" in allswell("agents", "--ledger", "nobody").out
     made = allswell(
         "key", "create", "a-key-with-a-name", "--right", "agent", "--right", "viewer", "--role", "*", "--expires", "90d"
@@ -217,7 +217,7 @@ def _told(allswell: Terminal) -> None:
     assert "not shown again" in made.out
     assert "in 89d" in allswell("key", "list").out
     assert "/enter?link=awl_a-key-with-a-name_" in allswell("key", "link", "a-key-with-a-name").out
-    assert "holds no longer" in allswell("key", "revoke", "a-key-with-a-name").out
+    assert "is revoked" in allswell("key", "revoke", "a-key-with-a-name").out
     assert "Nothing here waits" in allswell("trust", "--yes").out
     assert "is not parked" in allswell("unpark", "anthropic", code=2).out
     for command in (("deliveries",), ("deliveries", "retry"), ("deliveries", "drop", "--all")):

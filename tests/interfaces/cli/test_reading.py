@@ -172,7 +172,7 @@ def test_a_mistake_says_what_where_and_what_to_do(typed: str, where: str, text: 
     assert (caught.value.code, caught.value.where) == ("usage", where)
     assert caught.value.message.startswith(text)
     dashes = f"put -- before the command: `allswell everything -- {shlex.join(shlex.split(typed))}`"
-    assert caught.value.hint == (dashes if typed else "`allswell everything --help` shows what there is")
+    assert caught.value.hint == (dashes if typed else "`allswell everything --help` lists the options")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_command_that_is_not_there_is_told_with_the_nearest(several: Commands,
     said = cli("key", "--json")
     assert (said.code, said.json["error"]["code"], said.err) == (2, "usage", "")
     assert "'key' needs another word; `allswell key create` or `allswell key list`" in cli("key").err
-    assert "'key create' are several words: leave out the quotes" in cli("key create").err
+    assert "'key create' is several words: leave out the quotes" in cli("key create").err
     assert "no such command: 'sinks setup slack'" in cli("sinks", "setup", "slack").err
     assert "no such command: 'zzz'; `allswell help all` lists them" in cli("zzz", "--help").err
     assert "--version goes behind the command; `allswell key list --version …`" in cli("--version", "key", "list").err

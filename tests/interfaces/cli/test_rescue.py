@@ -230,7 +230,7 @@ def test_while_much_is_kept_a_line_says_how_far_it_is(capfd: pytest.CaptureFixtu
     attempt = cast("AttemptRunner", SimpleNamespace(keeping=keeping, standing=EvidenceState(0), remaining=0))
     for second in range(10):
         screen.show(attempt, second * 1_000)
-    assert capfd.readouterr().err == "allswell: keeping its work: 150 of 450 MB; the command stands still meanwhile\n"
+    assert capfd.readouterr().err == "allswell: keeping its work: 150 of 450 MB; the command is paused meanwhile\n"
     keeping.busy = None
     screen.show(attempt, 11_000)
     assert capfd.readouterr().err == ""

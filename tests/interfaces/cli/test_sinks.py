@@ -186,7 +186,7 @@ def test_without_sinks_it_is_said_what_to_do(cli: Console, words: tuple[str, ...
 
 def test_a_name_that_is_no_sink_and_a_sink_that_is_no_alert(cli: Console, receiver: WebhookReceiver) -> None:
     set_up(cli, receiver)
-    assert "there is no sink 'hok'; did you mean 'hook'?" in cli("sinks", "check", "hok").err
+    assert "no such sink: 'hok'; did you mean 'hook'?" in cli("sinks", "check", "hok").err
     assert "the sink hook is not of kind alerts" in cli("alerts", "test", "hook").err
 
 
@@ -253,7 +253,7 @@ def test_only_what_can_be_set_up_is(cli: Console, receiver: WebhookReceiver) -> 
 def test_comms_has_the_nine_fields_of_every_message(cli: Console) -> None:
     cli.submit("deploy")
     cli.claim("ann")
-    assert cli.ok("comms").out == "No agent has asked another.\n"
+    assert cli.ok("comms").out == "No agent has asked another one.\n"
     cli.ok("request", "oracle", "server access", "--no-wait")
     cli("request", "oracle", "at once", "--timeout", "1ms")
     rows = [msgspec.json.decode(line) for line in cli.ok("comms", "--json").out.splitlines()]
@@ -297,7 +297,7 @@ def test_comms_shows_task_retry_and_id_and_can_be_narrowed_down(cli: Console) ->
     assert shown("--since", "2999-01-01T00:00") == []
     said = cli("comms", "--status", "sant")
     assert (said.code, "did you mean 'Sent'?" in said.err) == (2, True)
-    assert cli.ok("comms", "--agent", "eve").out == "No message between agents fits.\n"
+    assert cli.ok("comms", "--agent", "eve").out == "No message between agents matches.\n"
 
 
 def test_a_question_that_nobody_was_told_of_is_shown_as_such(cli: Console) -> None:
@@ -344,7 +344,7 @@ def test_a_sink_that_was_removed_is_listed_and_can_be_forgotten(cli: Console, re
     (cli.folder / "allswell.toml").unlink()
     cli.patch.setenv("ALLSWELL_DOCTOR_BEHIND", "1ms")
     (found,) = [one for one in cli("doctor", "--json").json["findings"] if one["check"] == "followers"]
-    assert found["says"] == "the sink hook is told nothing any more: it is not set up here"
+    assert found["says"] == "the sink hook gets no more messages: it is not set up here"
     assert found["next"] == "allswell sinks forget hook"
     shown = cli.ok("sinks").out
     assert "removed" in shown

@@ -151,7 +151,7 @@ def test_help_starts_at_once(tmp_path: Path) -> None:
 @pytest.mark.realtime
 @pytest.mark.alone
 def test_standing_in_front_of_a_command_costs_little(tmp_path: Path) -> None:
-    # 13 to 17 where this was written, which is 170 to 220 ms; 250 ms were 19. `bench/rescue.py` tells more.
+    # 13 to 17 where this was written, which is 170 to 220 ms; 250 ms were 19. `bench/rescue.py` shows more.
     assert ratio(tmp_path, "-m", "allswell", "run", "--", "true") < 26
 
 

@@ -24,7 +24,7 @@ def test_what_needs_you_comes_first_with_what_to_type(story: str, capsys: Captur
         [
             "2 things are broken, 3 things need you.",
             "✗ Something was due",
-            "no process carries out what is due",
+            "no process enforces time limits",
             "✗ 11 tasks ready for",
             "? You were asked",
             "? ivy asked you",

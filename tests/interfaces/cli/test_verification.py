@@ -80,7 +80,7 @@ def test_after_three_failures_a_human_is_asked_and_an_operator_may_verify_it_by_
     assert ran["verification"]["output"].endswith("the parser still fails")
     (question,) = shell.json("questions")["questions"]
     assert "`./check` failed 3 times, the last time with: exit code 2" in question["text"]
-    assert "Run what verifies it once more" in shell("why", "mend").stdout
+    assert "Run the command that verifies it once more" in shell("why", "mend").stdout
     failed = shell("verify", "mend", code=1)
     assert "still waits for you" in failed.stdout
     assert "the parser still fails" in failed.stderr
@@ -176,7 +176,9 @@ def test_done_from_a_shell_runs_it_first_and_its_holder_goes_on_where_it_fails(s
     claim = shell.json("claim", "--agent", "ada")
     held = ("--task", claim["task"]["task_id"], "--token", str(claim["token"]))
     failed = shell("done", '{"pages": 3}', *held, code=1).stderr
-    assert "not done: `./check` failed (exit code 2), 1 of 3; you still hold it: mend it, and say done again" in failed
+    assert (
+        "not done: `./check` failed (exit code 2), 1 of 3; you still hold it: fix it, and report done again" in failed
+    )
     assert "the parser still fails" in failed
     assert shell.json("done", *held, code=1)["failed"] == 2
     (shell.folder / "good").touch()
@@ -214,7 +216,7 @@ def test_under_up_the_same_agent_gets_it_back_and_its_own_result_counts(shell: S
     said = shell("up", "--drain").stdout
     assert "said that “mend” is done; `./check` failed (exit code 2), sent back, 1 of 3" in said
     assert "has done “mend”; `./check` passed" in said
-    assert "verified once you have ended" in (shell.folder / "answer.1").read_text()
+    assert "verified when you have ended" in (shell.folder / "answer.1").read_text()
     assert "the parser still fails" in (shell.folder / "prompt.2").read_text()
     shown = shell.json("show", "mend")
     assert (shown["task"]["state"], shown["result"]) == ("done", {"tries": 2})
@@ -257,7 +259,7 @@ def test_what_was_said_to_be_done_when_its_supervisor_died_is_verified_by_the_ne
     running.communicate()
     (shell.folder / "go").touch()
     said = shell("up", "--drain").stdout
-    assert "“mend” was said to be done; verifying: ./check" in said, said
+    assert "“mend” was reported as done; verifying: ./check" in said, said
     assert "“mend” is done; `./check` passed" in said
     assert (shell.folder / "began").read_text() == "x\n", "the agent was not begun anew"
     shown = shell.json("show", "mend")

@@ -368,7 +368,7 @@ def test_a_text_finds_what_has_ended_too_and_escape_shows_all(store: str) -> Non
         await pilot.press("slash")
         app.query_one("#filter", Input).value = "none such"
         await until(pilot, lambda: not list(app.rows.rows))
-        await until(pilot, lambda: "Nothing has that text." in about(app))
+        await until(pilot, lambda: "Nothing matches." in about(app))
         await pilot.press("escape")
         await until(pilot, lambda: len(list(app.rows.rows)) == every)
         assert app.query_one("#filter", Input).display is False

@@ -35,7 +35,7 @@ _METADATA = frozenset(
 )
 _WRAPPED = ip_network("64:ff9b::/96")
 """An IPv4 address behind a translator."""
-_NO_ADDRESS = "is no address"
+_NO_ADDRESS = "is not an address"
 LEAVE_URL = "allow_private = true"
 """What a sink says to be let inside."""
 

@@ -58,7 +58,7 @@ KINDS: Mapping[str, Kind] = {
     "step_refused": Kind("A process that no longer holds its flow came with a step; it was refused.", ("name",)),
     "task_retried": Kind("An attempt failed; the task will be tried again.", ("error", "message", "delay_ms")),
     "task_failed": Kind("The task ended without success.", ("reason", "message")),
-    "task_returned": Kind("The task is back in the pool without a verdict on it.", ("reason",)),
+    "task_returned": Kind("The task is ready again, without a verdict on it.", ("reason",)),
     "task_cancelled": Kind("The task was called off.", ("reason",)),
     "task_skipped": Kind("The task will not be done.", ("reason",)),
     "task_resubmitted": Kind("An ended task was handed over again, as a new one; it stays ended.", ("new_task", "by")),

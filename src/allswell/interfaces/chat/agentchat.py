@@ -227,7 +227,7 @@ class ChatPlace(msgspec.Struct, frozen=True):
     def checked(self) -> Self:
         """This place, if a server can know it."""
         if not self.url.startswith(("ws://", "wss://")):
-            text = f"{self.url!r} is no address of a chat server; write such as ws://localhost:6667"
+            text = f"{self.url!r} is not an address of a chat server; write such as ws://localhost:6667"
             raise Refused("bad_chat", text, where="chat")
         if not CHANNEL.fullmatch(self.channel):
             text = f"{self.channel!r} is no channel; write # and up to 31 letters, digits, '_' and '-'"
@@ -578,7 +578,7 @@ class AgentChat:
                 await self._end(refused)
                 return
             except InvalidURI:
-                text = f"{self.place.url!r} is no address of a chat server; write such as ws://localhost:6667"
+                text = f"{self.place.url!r} is not an address of a chat server; write such as ws://localhost:6667"
                 await self._end(Refused("bad_chat", text, where="chat"))
                 return
             except (OSError, WebSocketException, TimeoutError) as error:

@@ -112,7 +112,7 @@ def moment(given: str, now: int, where: str, *, past: bool = False) -> int:
             return int(datetime.fromisoformat(text).timestamp() * 1000)
         except (ValueError, OverflowError, OSError):
             example = "'10m', '2026-01-31T08:00' or milliseconds since the epoch"
-            raise Refused("bad_time", f"{where} {given!r} is no moment; write {example}", where=where) from None
+            raise Refused("bad_time", f"{where} {given!r} is not a time; write {example}", where=where) from None
     length = parse(text, where=where)
     return now - length if past else now + length
 
@@ -181,11 +181,11 @@ def end(context: CliContext, path: str, word: AnyWord) -> None:
 
     reply = tell(path, word)
     said = reply.state or "done"
-    states = {"done": "done", "fail": "failed, or tried again later", "release": "back in the pool"}
-    states["verifying"] = "verified once you have ended"
-    text = f"noted: the task is {states.get(said, said)}; end now"
+    states = {"done": "done", "fail": "failed, or tried again later", "release": "ready for another agent"}
+    states["verifying"] = "verified when you have ended"
+    text = f"recorded: the task is {states.get(said, said)}; end now"
     if said == KEPT:
-        text = "noted: the store does not answer; what you said is kept, and told when it is back; end now"
+        text = "the store does not answer; your report is kept and sent when the store is back; end now"
     context.say(LastWordShape(os.environ.get("ALLSWELL_TASK", ""), said, None, orders_of(reply)), text)
 
 
@@ -197,9 +197,13 @@ async def hold_of(context: CliContext, watch: Watch, task: str | None, token: in
     from allswell.engine.lookup import find_holder, find_task
 
     if not task:
-        raise Refused("no_task", "which task? give --task ID, or set ALLSWELL_TASK", where="task")
+        raise Refused("no_task", "which task? use --task ID, or set ALLSWELL_TASK", where="task")
     if token is None:
-        raise Refused("no_token", "which lease? give --token N as the claim said, or set ALLSWELL_TOKEN", where="token")
+        raise Refused(
+            "no_token",
+            "which attempt? use --token N, as `allswell claim` printed it, or set ALLSWELL_TOKEN",
+            where="token",
+        )
     found = await find_task(watch.views, task)
     holder = await find_holder(watch.views, found, token)
     context.for_its_holder(found, token, holder)

@@ -217,7 +217,7 @@ class CliContext:
         if waits and self._skip_untrusted:
             settings = look(untrusted="skip")
             remark(
-                f"allswell: not used, since you have not trusted it: {', '.join(settings.skipped)}; `allswell trust`"
+                f"allswell: not used, because you have not trusted it: {', '.join(settings.skipped)}; `allswell trust`"
             )
         return settings
 
@@ -291,7 +291,7 @@ class CliContext:
         if found is not None and self.url == self.settings.default_store:
             here = Path.cwd() / ".allswell"
             if here.resolve() != Path(found):
-                self.hint(f"The store was found at {found}")
+                self.hint(f"Using the store at {found}")
 
     def look(
         self, work: Callable[[Views], Coroutine[Any, Any, T]], *, within: float | None = None, or_empty: bool = False
@@ -400,7 +400,7 @@ class CliContext:
             raise Unavailable(f"the store {path} cannot be reached: {error.strerror}") from None
         if not there:
             makes = "`allswell run -- COMMAND` or `allswell submit NAME` makes one"
-            hint = f"{makes}; --store or $ALLSWELL_STORE name one elsewhere"
+            hint = f"{makes}; use --store or $ALLSWELL_STORE for another one"
             yet = ": nothing was started here yet" if self.nothing_yet else ""
             raise Unavailable(f"there is no store at {path}{yet}", hint=hint)
         return path

@@ -22,8 +22,8 @@ _INDENT = "  "
 _LEFT = 28
 """How wide the left column of a list may be; what is wider stands on a line of its own."""
 _EXIT_CODES = (
-    "Exit codes: 0 fine, 1 failed, 2 used wrongly, 3 needs a human, 4 lease lost, 5 nothing to claim,"
-    " 75 store unavailable, 124 timed out."
+    "Exit codes: 0 fine, 1 failed, 2 wrong usage, 3 needs a human, 4 lease lost, 5 nothing to claim,"
+    " 75 store not reachable, 124 timed out."
 )
 _TIMES = "TIME is written 90s, 15m or 1h 30m; a bare number is seconds."
 Row = tuple[str, str]

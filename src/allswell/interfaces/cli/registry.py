@@ -76,8 +76,8 @@ NAME = "allswell"
 RUNNING = "Run"
 LOOKING = "Look"
 DECIDING = "Decide"
-UPKEEP = "Look after the watch"
-WORKING = "For agents, and for scripts that hold work"
+UPKEEP = "Set up and check"
+WORKING = "For agents and scripts that work on tasks"
 GROUPS = (RUNNING, LOOKING, DECIDING, UPKEEP, WORKING)
 """The groups of the help page, in its order."""
 FIRST_DAY = ("run", "recover", "init", "submit", "up", "watch", "questions", "answer", "why", "doctor")
@@ -162,7 +162,7 @@ class Commands:
             return Refused("usage", f"{' '.join(words)!r} needs another word", where="command", hint=names)
         typed = " ".join(words[: size + 1])
         if typed in self._order:
-            return Refused("usage", f"{typed!r} are several words: leave out the quotes", where="command")
+            return Refused("usage", f"{typed!r} is several words: leave out the quotes", where="command")
         known = self.below(words[:size])
         meant_by_others = meant_by(typed, known) if not size else []
         alike_ones = alike(typed, () if size else OTHER_NAMES, most=1, ratio=0.8) + alike(typed, known, most=3)

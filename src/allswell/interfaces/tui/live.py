@@ -120,7 +120,7 @@ def _nobody_reads() -> bool:
 def _counted(seen: Board) -> str:
     counts = seen.verdict.counts
     counted = ", ".join(f"{counts[state]:,} {state}" for state in _ORDER if counts.get(state))
-    return counted or "nothing has been handed over yet"
+    return counted or "no task was submitted yet"
 
 
 def picture(seen: Board, width: int) -> RenderableType:
@@ -166,7 +166,7 @@ def _rows(lines: tuple[Line, ...], now: int, *, wide: bool) -> Table:
     if done:
         table.add_column("done", justify="right", no_wrap=True, width=4)
     if noted:
-        table.add_column("last word", ratio=4, no_wrap=True, overflow="ellipsis")
+        table.add_column("last check-in", ratio=4, no_wrap=True, overflow="ellipsis")
     if due:
         table.add_column("when", no_wrap=True, justify="right", min_width=6, max_width=14)
     table.add_column("what happens next", ratio=5, no_wrap=True, overflow="ellipsis")

@@ -123,7 +123,7 @@ def disagreement(
     if (flight.name, flight.agent) != (known.name, known.holders[flight.token]):
         return f"names another holder or another task than the store does ({flight.agent}, {flight.name!r})"
     if flight.folder is not None and not is_place(flight.folder, flight.task, known, home, places):
-        return f"names {flight.folder}, and nothing says that this task was worked on there"
+        return f"names {flight.folder}, and this task was not run there, as far as is known"
     return None
 
 

@@ -27,7 +27,7 @@ def add_to(app: Commands) -> None:
         "agents",
         agents,
         "allswell agents",
-        "allswell agents --ledger oracle            what counts for it, what not, and why",
+        "allswell agents --ledger oracle            what counts for and against it",
     )
     app.add(LOOKING, "tracking", tracking, "allswell tracking --json")
 
@@ -44,14 +44,16 @@ _COLUMNS = (
 
 
 def agents(
-    ledger: Annotated[str | None, Option("--ledger", metavar="NAME", help="What counts for this one, and why.")] = None,
-    since: Annotated[str, Option("--since", metavar="TIME", help="How far back the ledger goes.")] = "1d",
+    ledger: Annotated[
+        str | None, Option("--ledger", metavar="NAME", help="Show what counts for and against this agent, and why.")
+    ] = None,
+    since: Annotated[str, Option("--since", metavar="TIME", help="How far back --ledger looks.")] = "1d",
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Who does what: health, misses, last proof of progress, time left.
+    """List agents: what each does, its health, missed check-ins, last sign of progress, time left.
 
-    An agent that let more than three requests expire within a day is degraded: others are asked, if there are any.
+    An agent that let more than three requests expire within a day is degraded: other agents are asked first.
     """
     from allswell.engine.status.agents import look
     from allswell.engine.status.verdict import look as judge
@@ -104,7 +106,7 @@ def _supervision(crew: Crew) -> str:
             paused = ""
             if one.level.paused:
                 until = "" if one.level.until is None else f" until {when(one.level.until, crew.now)}"
-                paused = f", paused{until}: little of the session is left"
+                paused = f", paused{until}: its session is almost used up"
             state = "stopping" if one.stopping else "watches"
             told.append(f"{one.name} {state} {many(len(one.posts), 'slot')} from {one.host}{paused}")
     silent = any(not one.gone and not one.died for one in crew.supervisors)  # of which the verdict tells
@@ -131,7 +133,7 @@ def _row(one: AgentRow, now: int) -> list[str]:
 
 
 def tracking(store: Store = None, json: Json = False) -> None:
-    """Missed check-ins, stalled agents, timeouts and open questions, as the original protocol tracks them."""
+    """List missed check-ins, stalled agents, timeouts and open questions."""
     from allswell.engine.status.agents import pending_questions, track
     from allswell.views.agent import TrackingShape
 
@@ -174,17 +176,17 @@ def show_ledger(context: CliContext, agent: str, length: int) -> None:
     found, standing, now = context.look(work, or_empty=True)
     again, points = healthy_at(standing, now), score(standing, now)
     if not found.lines:
-        words = f"Nothing is said of {plain(agent)} in that time."
+        words = f"Nothing was recorded about {plain(agent)} in that time."
     else:
-        heads = [f"{plain(agent)}: {_sum(found)}; {points:+d} where two are equally healthy."]
+        heads = [f"{plain(agent)}: {_sum(found)}; {points:+d} points when two agents are equally healthy."]
         if again is not None:
             heads.append(
-                paint(f"Degraded: asked only where nobody else can serve; healthy again {when(again, now)}.", "warn")
+                paint(f"Degraded: asked only if no other agent can answer; healthy again {when(again, now)}.", "warn")
             )
         rows = [[when(line.at, now), line.weight, line.what, line.why] for line in found.lines]
         words = "\n".join([*heads, table(_LEDGER_COLUMNS, rows)])
     if found.cut is not None:
-        bound = f"Only the last {found.cut:,} events of the journal were looked at."
+        bound = f"Only the last {found.cut:,} events of the journal were read."
         words = "\n".join([words.rstrip(), paint(bound, "dim")])
     context.say(LedgerShape.of(found, now - length, points, again), words)
 

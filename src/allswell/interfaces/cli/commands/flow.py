@@ -43,10 +43,10 @@ def choices_of(given: Sequence[str]) -> dict[str, CutOffChoice]:
         if word not in tuple(CutOffChoice):
             near = nearest(word, tuple(CutOffChoice))
             hint = f"; did you mean {near!r}?" if near else ""
-            text = f"{word!r} is none of {', '.join(CutOffChoice)}{hint}"
+            text = f"{word!r} is not one of {', '.join(CutOffChoice)}{hint}"
             raise Refused("unknown_option", text, where="--choose")
         if step in found:
-            raise Refused("bad_choice", f"{step or 'one for all'} is chosen twice", where="--choose")
+            raise Refused("bad_choice", f"{step or 'one for all'} is given twice", where="--choose")
         found[step] = CutOffChoice(word)
     return found
 
@@ -56,7 +56,7 @@ def chosen(context: CliContext, cuts: Sequence[CutOff], choices: Mapping[str, Cu
     names = {cut_off.step for cut_off in cuts}
     for name in choices:
         if name and cuts and name not in names:
-            text = f"there is nothing to choose about {name!r}; cut off with changes: {', '.join(sorted(names))}"
+            text = f"{name!r} was not cut off with changes; these were: {', '.join(sorted(names))}"
             raise Refused("unknown_step", text, where="--choose")
     decided = {
         cut_off.step: choices[cut_off.step] if cut_off.step in choices else choices[""]
@@ -84,7 +84,7 @@ def _asked(cut_off: CutOff) -> CutOffChoice | None:
     word = said.strip().lower() or cut_off.offer.recommendation.value
     fits = [one for number, one in enumerate(cut_off.offer.options, 1) if word == str(number) or one.startswith(word)]
     if len(fits) != 1:
-        raise Refused("unknown_option", f"{word!r} is none of {', '.join(cut_off.offer.options)}", where="choice")
+        raise Refused("unknown_option", f"{word!r} is not one of {', '.join(cut_off.offer.options)}", where="choice")
     return fits[0]
 
 
@@ -96,11 +96,11 @@ def _tell_cut(cut_off: CutOff) -> None:
     if cut_off.shared:
         others = sorted({step for also in cut_off.shared.values() for step in also})
         shown = ", ".join(list(cut_off.shared)[:8])
-        remark(f"of these may be of {', '.join(others)}, which ran beside it: {plain(shown)}")
+        remark(f"some of these may belong to {', '.join(others)}, which ran beside it: {plain(shown)}")
     means = {
         "retry_step": "run it again on top of them",
         "discard_and_retry": "keep them on a recovery ref, put the files back as they were, and run it again",
-        "escalate": "put it before a human, and go on with the rest",
+        "escalate": "ask a human, and go on with the rest",
     }
     for number, option in enumerate(cut_off.offer.options, 1):
         best = f"  (recommended: {cut_off.offer.reason})" if option is cut_off.offer.recommendation else ""
@@ -263,15 +263,21 @@ def resume(
     ] = None,
     choose: Annotated[
         list[str] | None,
-        Option("--choose", metavar="[STEP=]CHOICE", help="What to do about a step that was cut off, or about all."),
+        Option(
+            "--choose",
+            metavar="[STEP=]CHOICE",
+            help="retry_step, discard_and_retry or escalate, for one step or for all.",
+        ),
     ] = None,
-    jobs: Annotated[int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Steps at once.")] = 16,
+    jobs: Annotated[
+        int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Maximum number of steps at once.")
+    ] = 16,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Go on with a flow that was cut off, failed or timed out; steps that are done are not run again.
+    """Continue a flow that was interrupted, failed or timed out; finished steps are not run again.
 
-    A step that was cut off with uncommitted changes is asked about: retry_step runs it again on top of them,
+    If a step was cut off with uncommitted changes, you are asked what to do: retry_step runs it again on top of them,
     discard_and_retry keeps them on a recovery ref and puts the files back as they were when the step began, escalate
     asks a human.
     """
@@ -393,7 +399,9 @@ async def _discarded(
             )
         if one.left and not context.json:
             more = f" and {len(one.left) - 8} more" if len(one.left) > 8 else ""
-            remark(f"left as they are, as others may have changed them too: {plain(', '.join(one.left[:8]))}{more}")
+            remark(
+                f"not put back, because other steps may have changed them too: {plain(', '.join(one.left[:8]))}{more}"
+            )
     return [one.kept.name for one in done]
 
 
@@ -467,7 +475,7 @@ def _stopped(context: CliContext, runner: Runner, number: signal.Signals) -> Non
     first = not runner.interrupted
     runner.interrupt(signal.Signals(number).name)
     if first and not context.json and runner.active:
-        remark(f"stopping {len(runner.active)} steps, with what they have kept; again to stop at once")
+        remark(f"stopping {len(runner.active)} steps, keeping their work; press Ctrl-C again to stop at once")
 
 
 async def _end(watch: Watch, run: RunId, summary: Summary) -> None:
@@ -482,7 +490,7 @@ def _inputs(given: Sequence[str]) -> dict[str, str]:
     for one in given:
         name, sign, value = one.partition("=")
         if not sign or not name:
-            raise Refused("bad_input", f"an input is given as NAME=VALUE, not {one!r}", where="--input")
+            raise Refused("bad_input", f"an input must be NAME=VALUE, not {one!r}", where="--input")
         if name in found:
             raise Refused("bad_input", f"the input {name} is given twice", where="--input")
         found[name] = value
@@ -539,11 +547,11 @@ def _add_graph(app: Commands) -> None:
 def graph(
     file: Annotated[str, Argument(metavar="FLOW", help="A flow (YAML), or `-` for standard input.")],
     svg: Annotated[
-        str | None, Option("--svg", metavar="FILE", help="Write a picture; `-` for standard output.")
+        str | None, Option("--svg", metavar="FILE", help="Write an SVG picture to this file; `-` for standard output.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Draw a flow: its steps in waves, what each needs, and the longest way through it."""
+    """Draw a flow: its steps in the order in which they run, what each needs, and the longest path."""
     # moved
     from allswell.flows.graph import lay_out
     from allswell.views.flow import GraphShape, PictureShape
@@ -597,7 +605,7 @@ def _told(flow: Flow, nodes: Sequence[GraphNode]) -> str:
     names = [node.id for node in way]
     if len(names) > _LISTED_STEPS:
         names = [*names[:3], "…", *names[-2:]]
-    end = f"● the longest way through it: {' → '.join(names)}; limit {show(flow.timeouts.flow)}"
+    end = f"● the longest path: {' → '.join(names)}; limit {show(flow.timeouts.flow)}"
     return "\n".join([head, "", table(columns, rows), "", sentence(paint(plain(end), "dim"))])
 
 

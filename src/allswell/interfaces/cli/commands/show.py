@@ -67,14 +67,14 @@ def show(
         str,
         Argument(
             metavar="ID",
-            help="A task, a run, a question or a receipt; a name where it is unique.",
+            help="A task, run, question or receipt; a name if only one task has it.",
             of=("task", "run", "question"),
         ),
     ],
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show a task with its attempts, a run, a question or a receipt in full.
+    """Show everything about a task, a run, a question or a receipt.
 
     Inside a supervised attempt a request of its task (m_…) is shown by its supervisor, with its answer.
     """
@@ -158,7 +158,7 @@ async def _task(views: Views, id_: TaskId, now: int, context: CliContext) -> Sho
     if payload and payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
     if result is not None:
-        claimed = "result" if row.task.state == State.DONE else "result (said, not verified)"
+        claimed = "result" if row.task.state == State.DONE else "result (not verified)"
         parts.append(f"{paint(claimed, 'dim')}\n{block(result, '  ')}")
     if attempts:
         columns = (
@@ -272,7 +272,7 @@ def _came_late(ended: Attempt) -> str:
         said.append(many(after.checkins, "check-in") + (f": {plain(after.note)}" if after.note else ""))
     if not said and ended.late is not None:
         said = ["a result"]
-    return f" (came late, and was kept: {', '.join(said)})" if said else ""
+    return f" (late, kept: {', '.join(said)})" if said else ""
 
 
 async def _question(views: Views, id_: QuestionId, now: int) -> Shown:
@@ -335,7 +335,7 @@ async def _run(views: Views, id_: RunId, now: int, context: CliContext) -> Shown
 # Where the work of a task is that had a worktree of its own and has ended well: for `show`, `why` and `recover`.
 
 _FILES = 20
-_MERGED = {True: "merged", False: "not merged", None: "whether it is merged cannot be told"}
+_MERGED = {True: "merged", False: "not merged", None: "not known whether it is merged"}
 
 
 def brought_home(context: CliContext, task: str) -> Receipt | None:
@@ -405,7 +405,7 @@ def limit_of(run: Run, asked: Sequence[QuestionId], now: int) -> str:
     named = asked[0] if asked else "a question"
     more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
     are = "is" if len(asked) <= 1 else "are"
-    return f"its clock stands while {named}{more} {are} open ({short(left)} left)"
+    return f"its time limit is paused while {named}{more} {are} open ({short(left)} left)"
 
 
 # A flow's run as `show` and `runs` tell it: its folder, its steps, and its timeouts.
