@@ -151,7 +151,7 @@ def test_a_refused_login_is_one_question_for_all_tasks_of_its_account(
     (question,) = fleet.shell.json("questions")["questions"]
     assert question["text"].startswith("Account acme: the login is refused (")
     assert "401" in question["text"]
-    assert "Its agents get no tasks before you answer, and no attempt is spent." in question["text"]
+    assert "Its agents get no tasks before you answer, and no attempt is used up." in question["text"]
     fleet.until(lambda: all("waits for your answer" in str(one["waits"]) for one in fleet.agents().values()))
     asked = len(provider.requests)
     assert "is kept" in " ".join(fleet.shell("why", "a").stdout.split())

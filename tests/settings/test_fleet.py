@@ -83,7 +83,7 @@ def test_a_relative_folder_counts_from_the_file(tmp_path: Path) -> None:
         ('[agents.a]\ncommand = "x {prompt}"', "agents.a.command must be a list of words", 2),
         ('[agents.a]\ncommand = ["x", "{promt}"]', "nothing is called {promt}; did you mean {prompt}?", 2),
         ('[agents.a]\ncommand = ["x"]', "no word of it names {prompt} or {prompt_file}", 2),
-        ('[agents.a]\nrole = "x"', "a function or remote = true, and this one is none of them", 1),
+        ('[agents.a]\nrole = "x"', "a function or remote = true, and this one has none of these", 1),
         ('[agents.a]\nremote = true\nfunction = "a:b"', "this one has function and remote: which of them?", 1),
         ('[agents.a]\nfunction = "a.b"', "is not written module:name", 2),
         ('[agents.a]\nfunction = "a:b"\nconcurrency = 0', "concurrency (0) must be 1 to 1000", 3),

@@ -92,7 +92,7 @@ class _SpecReader:
         """The whole file."""
         top = root.value
         if not isinstance(top, dict) or "components" not in top:
-            self._wrong(root, "components", "This is no spec of a build.", "Begin with `components:` and a list.")
+            self._wrong(root, "components", "This is not a spec of a build.", "Begin with `components:` and a list.")
             return WrittenSpec(name, mistakes=tuple(self.mistakes))
         self._known(top, _TOP_KEYS, "A spec")
         if "name" in top:

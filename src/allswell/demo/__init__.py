@@ -44,7 +44,7 @@ _STEPS: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("Now the file is deleted by mistake …", ("rm", "parser.py"), 0),
     ("… and brought back:", ("allswell", "recover", NAME, "--apply"), 0),
     ("The same task goes on where it was:", ("allswell", "run", "--resume", NAME), 0),
-    ("And how do things stand?", ("allswell",), 0),
+    ("And now?", ("allswell",), 0),
 )
 
 

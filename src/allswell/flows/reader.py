@@ -135,7 +135,7 @@ class TimeReader:
             if isinstance(value, int | float):
                 figures[key] = Figure(name, value, self._said.place(one))
         if broken := broken_rules(Policy(retry=policy)):
-            self._said.wrong(entry, f"{path} cannot be: {'; '.join(broken)}.", "Mend these figures.")
+            self._said.wrong(entry, f"{path} cannot be: {'; '.join(broken)}.", "Correct these figures.")
             return None, None, None
         place = self._said.place(entry)
         retrying = Retrying(f"step {id_!r}", limit, policy, tuple(figures.values()), place=place)
@@ -453,7 +453,7 @@ def _found(text: str) -> Iterator[tuple[ValueReference | None, tuple[str, str] |
     try:
         template = parse(text)
     except BadTemplate as error:
-        yield None, (str(error), "`allswell help flows` lists what can stand there.")
+        yield None, (str(error), "`allswell help flows` lists what is allowed there.")
         return
     for reference in references(template):
         yield reference, None
@@ -560,7 +560,7 @@ class _Reader:
         """Everything that the file says."""
         top = root.value
         if not isinstance(top, dict) or not {"timeouts", "steps"} & top.keys():
-            self.said.wrong(root, "This is no flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file.")
+            self.said.wrong(root, "This is not a flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file.")
             return FlowReading(self.figures.timeouts(None), (), tuple(self.said.findings), None)
         self.said.known(top, TOP_KEYS, "a flow")
         timeouts = self.figures.timeouts(top.get("timeouts"))

@@ -84,9 +84,7 @@ def _entry(agent: KnownAgent, *, worktree: bool, concurrency: int) -> str:
             "# Set this once there is a git repository with a commit: each task gets a working tree of its own."
         )
         lines.append("worktree = false")
-    lines.append(
-        "# No step, no change, no processor time for so long: it is ended, its work kept, and the task tried again."
-    )
+    lines.append("# After this time without progress it is ended, its work is kept, and the task is tried again.")
     lines.append(f'idle = "{IDLE}"')
     return "\n".join(lines) + "\n"
 

@@ -158,7 +158,7 @@ class _SettingsReading:
                 return  # an empty table of a role sets nothing
             self._wrong(f"{'.'.join(path)} must be a table such as [roles.critic]", source, "figures")
         elif role == "":
-            said = "a role needs a name; what holds for every task stands outside [roles]"
+            said = "a role needs a name; settings for every task belong outside [roles]"
             self._wrong(said, source, "figures")
         elif name not in (SETTINGS if role is None else PER_ROLE):
             # What is no setting at all may have been meant to name the store.

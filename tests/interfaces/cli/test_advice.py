@@ -138,7 +138,7 @@ def everybody_waits(cli: Console) -> str:
         now = await watch.now()
         word = {"name": "main", "marker": "m", "host": "ship", "pid": 1, "boot_id": "b", "pid_namespace": "n"}
         word |= {"pid_start": 1, "started_at": now, "beaten_at": now + 3_000}
-        post = {"agent": "claude", "holder": "claude", "kind": "command", "waits": "its session is nearly used up"}
+        post = {"agent": "claude", "holder": "claude", "kind": "command", "waits": "its session is almost used up"}
         assert await watch.swap("supervisor.main", None, json.dumps(word | {"posts": [post], "pace": 600_000}))
         return str(await watch.submit("kept back"))
 
@@ -298,7 +298,7 @@ def step_failed(cli: Console) -> str:
 
 
 def cancelled(cli: Console) -> str:
-    task = cli.submit("called off")
+    task = cli.submit("cancelled")
     cli.ok("cancel", task)
     return task
 

@@ -229,7 +229,7 @@ def test_a_role_that_nobody_has_is_never_refused_and_is_told(cli: Console) -> No
         cli.ok("request", "role:reveiwer", summary, "--kind", "handoff", "--no-wait")
     found = cli.ok("check", "--json").json["findings"]
     assert [(one["rule"], one["severity"], one["says"]) for one in found] == [
-        ("role_of_nobody", "warning", "2 requests are open for the role 'reveiwer', and nobody is known who has it."),
+        ("role_of_nobody", "warning", "2 requests are open for the role 'reveiwer', and no known agent has it."),
         ("role_of_nobody", "warning", "There are settings for the role 'reviewer', and none of the agents has it."),
     ]
     assert found[1]["place"]["line"] == 5

@@ -126,7 +126,7 @@ async def submit(folder: Path, *names: str, ago: int = 0, **fields: object) -> l
 
 
 def test_a_server_that_cannot_open_its_store_says_why_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "no.db").write_bytes(b"this is no database" * 100)
+    (tmp_path / "no.db").write_bytes(b"this is not a database" * 100)
     words = [
         sys.executable,
         "-m",

@@ -370,7 +370,7 @@ def test_what_became_of_its_needs_and_what_a_human_said_of_them_is_in_the_brief_
         '[agents.bob]\nfunction = "telling:tell"\nrole = "function"\n'
         '[agents.eve]\nfunction = "telling:tell_sync"\nrole = "process"\n'
     )
-    ids = {name: cli.ok("submit", name, *store).out.strip() for name in ("skipped", "called off", "broken")}
+    ids = {name: cli.ok("submit", name, *store).out.strip() for name in ("skipped", "cancelled", "broken")}
     needs = [word for id_ in ids.values() for word in ("--needs", id_)]
     for role in ("command", "function", "process"):
         cli.ok("submit", f"after {role}", "--role", role, *needs, "--if-need-fails", "run", *store)
@@ -388,7 +388,7 @@ def test_what_became_of_its_needs_and_what_a_human_said_of_them_is_in_the_brief_
     assert ran.code == 0, ran
     told = (
         f"skipped ({ids['skipped']}) was skipped by a human:\n- {ids['broken']} will do",
-        f"called off ({ids['called off']}) was cancelled by a human:\n- use the mock",
+        f"cancelled ({ids['cancelled']}) was cancelled by a human:\n- use the mock",
         f"broken ({ids['broken']}) failed:\n> no such table; a bad request is not retried",
     )
     for place in ("words", "variable", "file", "function", "process"):

@@ -16,7 +16,7 @@ def test_an_ended_task_is_handed_over_again_and_both_name_the_other(cli: Console
     assert cli.ok("show", first, "--json").json["task"]["retried_as_id"] == new
     assert f"retry of   {first}" in cli.ok("show", new).out
     assert f"It is {first}, submitted again." in cli.ok("why", new).out
-    assert f"handed over again, as {new}" in cli.ok("why", first).out
+    assert f"submitted again, as {new}" in cli.ok("why", first).out
     assert f"({new})" in cli.ok("why", "paint").out, "its name is now that of the newest"
     assert cli("status", "--json").json["needs"] == []
     said = cli("retry", first)

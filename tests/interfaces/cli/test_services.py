@@ -61,7 +61,7 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     assert cli.ok("questions").out == "No question is open.\n"
     assert cli.ok("claim", "--agent", "ada", "--wait", "6s", "--json").json["task"]["task_id"] == task
     events = cli.ok("events").out
-    assert "anthropic failed 3 times in a row: it is left alone for 2h" in events
+    assert "anthropic failed 3 times in a row: it is not called for 2h" in events
     for told in ("is tried by one call", "a human is asked (q_@anthropic.1)", "asks you: ", "was answered by"):
         assert told in events
 

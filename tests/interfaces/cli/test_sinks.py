@@ -41,13 +41,13 @@ def set_up(cli: Console, receiver: WebhookReceiver, more: str = "") -> None:
 
 
 def stop_after(receiver: StandIn, count: int, number: int) -> None:
-    """Stop this process in good order when so much has arrived."""
+    """Stop this process normally when so much has arrived."""
     receiver.wait_for(count, 30)
     os.kill(os.getpid(), number)
 
 
 def stop_when_told(database: Path) -> None:
-    """Stop this process in good order when the journal knows that somebody was told of a question."""
+    """Stop this process normally when the journal knows that somebody was told of a question."""
     for _ in range(1_500):
         with contextlib.closing(sqlite3.connect(database)) as store:
             if store.execute("SELECT count(*) FROM journal WHERE events LIKE '%question_told%'").fetchone()[0]:
@@ -195,7 +195,7 @@ def test_a_mistake_in_the_sinks_stops_only_who_needs_them(cli: Console) -> None:
     cli.submit("paint")
     said = cli("sinks")
     assert said.code == 2
-    assert "allswell.toml:2: sinks.hook.kind: 'email' is no kind of sink" in said.err
+    assert "allswell.toml:2: sinks.hook.kind: 'email' is not a kind of sink" in said.err
     assert "sinks.hook.kind" in cli("check").out
 
 

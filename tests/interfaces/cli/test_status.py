@@ -29,7 +29,7 @@ def test_what_needs_you_comes_first_with_what_to_type(story: str, capsys: Captur
             "? You were asked",
             "? ivy asked you",
             "✗ “read the specs” failed",
-            "· “anthropic” asked everybody to wait.",
+            "· “anthropic” asked to wait.",
             "1 held 12 ready 4 waiting 2 done 1 failed 1 skipped",
         ],
     )

@@ -431,7 +431,7 @@ def test_a_dead_supervisor_and_a_parked_account_are_told_and_gone_when_mended(em
         found = await choose(app, pilot, Part.PROBLEM, "The supervisor main on ship was last heard")
         await until(pilot, lambda: "allswell up" in about(app))
         assert found.command == "allswell up"
-        assert row(app, Part.PROBLEM, "“anthropic” asked everybody to wait").command == "allswell unpark anthropic"
+        assert row(app, Part.PROBLEM, "“anthropic” asked to wait").command == "allswell unpark anthropic"
         await watch.unpark("anthropic", "grace")
         said = json.loads(gone)
         assert await watch.swap("supervisor.main", gone, json.dumps(said | {"gone": True}))

@@ -60,7 +60,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> str:
         (
             "call the model",
             [
-                "it needs “anthropic”, which asked everybody to wait.",
+                "it needs “anthropic”, which asked to wait.",
                 "“anthropic” can be used again, and the task can be claimed",
             ],
         ),

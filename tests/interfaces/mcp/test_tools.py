@@ -208,7 +208,7 @@ def test_a_server_that_stops_lets_go_whoever_waits(tmp_path: Path) -> None:
         ("answers", {"ids": ["m_nix"]}, "request_id that request answered"),
         ("respond", {"request": "m_nix"}, "no request"),
         ("request", {"task": "t_x", "token": 1, "to": "x", "text": "y", "kind": "webhook"}, "kind"),
-        ("submit", {"name": "x"}, "may not hand over work"),
+        ("submit", {"name": "x"}, "may not submit tasks"),
         ("status", {}, "may not look at everything"),
         ("status", {"task": "nix"}, "no task"),
         ("inbox", {"agent": "bob"}, "speaks for ada"),

@@ -180,7 +180,7 @@ def test_a_supervisor_that_stops_in_an_outage_leaves_the_result_to_the_next(tmp_
             outage.store.down = True
             (tmp_path / "go").touch()
             await outage.until(lambda: outage.told("the store does not answer"))
-        assert outage.told("the next `allswell up` or `allswell run` here tells the store")
+        assert outage.told("the next `allswell up` or `allswell run` here sends it to the store")
         outage.store.down = False
         async with outage.supervisor(name="second"):
             attempts = await outage.ended(task)

@@ -210,4 +210,4 @@ def test_two_tasks_never_share_a_branch(repo: Path) -> None:
         assert make_worktree(repo, place, tree.path.name, "paint").branch == tree.branch, "as the next attempt finds it"
     git(repo, "branch", "allswell/draw-7x2k")
     third = make_worktree(repo, place, "t_3_7x2k", "draw")
-    assert third.branch == "allswell/t_3_7x2k", "a human's branch of that name is left alone"
+    assert third.branch == "allswell/t_3_7x2k", "a human's branch of that name is not called"

@@ -94,7 +94,7 @@ def say_done(out: TaskChange, lease: LeaseRow, command: Complete, now: Millis) -
         NEEDS_VERIFICATION,
         f"{task.name} counts as done once `{shown(verify_of(task))}` has passed; what you brought is kept",
         where="task",
-        hint=f"its supervisor runs that; where there is none, an operator does: allswell verify {task.id}",
+        hint=f"its supervisor runs that; without one, an operator does: allswell verify {task.id}",
     )
 
 

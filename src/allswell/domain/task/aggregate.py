@@ -109,7 +109,7 @@ def state(case: TaskAggregate) -> State:
         return _READY
     if case.due is not None:
         return _DELAYED
-    raise Bug(f"task {task.id} is open but stands nowhere: no lease, no wait, not ready, no timer")
+    raise Bug(f"task {task.id} is open but has no state: no lease, no wait, not ready, no timer")
 
 
 def event(task: Task, kind: str, /, lease: LeaseRow | None = None, **data: object) -> Event:
@@ -284,5 +284,5 @@ def leave(out: TaskChange, why: str, now: Millis) -> None:
     """Nobody runs the flow any more: say so to a human, who may run its program again or call it off."""
     task = out.case.task
     stopped = f"The flow {task.name} ({task.run}) has stopped: {full_stop(why)}"
-    text = f"{stopped} Run its program again to go on, or call it off."
+    text = f"{stopped} Run its program again to go on, or cancel it."
     ask(out, QuestionDraft(FLOW_LEFT, text, FLOW_LEFT_OPTIONS), now)

@@ -416,7 +416,7 @@ def _ready(row: TaskRow, facts: Facts) -> StandingText:
     since = _ready_since(row, facts)
     role = f" for the role {quoted(task.role)}" if task.role else ""
     claim = typed("claim", "--agent", "NAME", *(("--role", task.role) if task.role else ()))
-    cancel = Todo("Call it off", typed("cancel", task.id))
+    cancel = Todo("Cancel it", typed("cancel", task.id))
     before = _before(task.record.handover)
     limit = facts.limit_of(task)
     ahead = () if limit is None else (Next(limit, "its run's deadline is reached: the task fails"),)
@@ -496,7 +496,7 @@ def _delayed(row: TaskRow, now: int) -> StandingText:
     task, due = row.task, row.due
     assert due is not None  # noqa: S101 - for the type checker
     handover = task.record.handover
-    cancel = Todo("Call it off", typed("cancel", task.id))
+    cancel = Todo("Cancel it", typed("cancel", task.id))
     if task.spec.not_before is not None and due == task.spec.not_before:
         why = f"{quoted(task.name)} is not to start before its time."
     elif handover is not None:

@@ -316,7 +316,7 @@ async def _accounted(readings: StoreReadings) -> Check:
             "unaccounted",
             row.task.id,
             VerdictLevel.BROKEN,
-            f"{quoted(row.task.name, 60)} is open, and nothing will ever move it; please report the output of this command",
+            f"{quoted(row.task.name, 60)} is open, and nothing will ever move it; please report this output",
             typed("events", "--task", row.task.id, "--json"),
             row.task.created_at,
             typed("why", row.task.id),

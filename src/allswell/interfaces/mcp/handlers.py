@@ -167,7 +167,7 @@ class WatchDesk(ToolDesk):
     def _agent(self, named: str) -> str:
         name = named or next(iter(self.key.agents), "")
         if not name:
-            text = "who are you? give `agent`: a name of your own, the same in every call"
+            text = "which agent are you? Set `agent`: your name, the same in every call"
             raise Refused("no_agent", text, where="agent")
         check_agent(self.key, name)
         return name
@@ -192,7 +192,7 @@ class WatchDesk(ToolDesk):
         task = TaskId(said.task)
         holder = await find_holder(self.watch.views, task, said.token)
         if holder is None and await self.watch.task(task) is None:
-            text = f"there is no task {said.task!r}, or it is none of yours"
+            text = f"there is no task {said.task!r}, or it is not yours"
             raise Refused("unknown_task", text, where="task", hint="give the task_id and the token of your claim")
         return self.watch.held(task, said.token, holder or next(iter(self.key.agents), "unknown"))
 
@@ -257,7 +257,7 @@ class WatchDesk(ToolDesk):
     async def _question(self, id_: str) -> Question:
         found = await self.watch.question(QuestionId(id_))
         if found is None:
-            text = f"there is no question {id_!r}, or it is none of yours"
+            text = f"there is no question {id_!r}, or it is not yours"
             raise Refused("unknown_question", text, where="ids", hint="give the question_id that ask answered")
         return found
 
@@ -286,7 +286,7 @@ class WatchDesk(ToolDesk):
     async def _requested(self, id_: str) -> RequestedShape:
         row = await self.watch.task(id_)
         if row is None or row.task.spec.origin is None:
-            text = f"there is no request {id_!r}, or it is none of yours"
+            text = f"there is no request {id_!r}, or it is not yours"
             raise Refused("unknown_request", text, where="ids", hint="give the request_id that request answered")
         task, origin = row.task, row.task.spec.origin
         kind = DELEGATION if task.spec.request is None else task.spec.request.kind

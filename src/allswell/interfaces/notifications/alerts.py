@@ -69,7 +69,7 @@ class AlertRoute:
     async def tell(self, severity: Severity, title: str, text: str) -> None:
         """Say something; `NotDelivered` if that did not work."""
         if self._threads.busy:
-            raise NotDelivered(DeliveryFailure("what was sent before has not come to an end yet"))
+            raise NotDelivered(DeliveryFailure("the message before is still being sent"))
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
         def tell_loop() -> None:
@@ -133,7 +133,7 @@ def _opened(route: str, environ: Mapping[str, str], where: str) -> Apprise:
     scheme, colon, _ = route.partition("://")
     known = [word for one in apprise.Apprise().details()["schemas"] for word in _schemes(one)]
     if not colon or not scheme.isalnum():
-        said = "is no URL; Apprise's look like slack://…, mailtos://… or ntfy://…"
+        said = "is not a URL; Apprise's look like slack://…, mailtos://… or ntfy://…"
     elif scheme in known:
         said = f"begins with {scheme}://, and Apprise cannot read what follows"
     else:

@@ -169,7 +169,7 @@ class NotionSink:
                 DeliveryFailure(f"Notion cannot be reached: {str(error) or type(error).__name__}")
             ) from None
         except ValueError:
-            raise NotDelivered(DeliveryFailure("Notion's answer cannot be read: it is no JSON")) from None
+            raise NotDelivered(DeliveryFailure("Notion's answer cannot be read: it is not JSON")) from None
 
 
 def _part(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 - as Notion has it
@@ -185,7 +185,7 @@ def _part(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 - as Notion has
 def _client(spec: SinkSpec, token: str) -> AsyncClient:
     if not token.isascii() or not token.isprintable() or " " in token:
         where = f"sinks.{spec.name}.token_env"
-        raise Refused("bad_token", f"{where}: what {spec.token_env} holds is no token of Notion's", where=where)
+        raise Refused("bad_token", f"{where}: what {spec.token_env} holds is not a token of Notion's", where=where)
     try:
         from notion_client import AsyncClient
     except ImportError as error:

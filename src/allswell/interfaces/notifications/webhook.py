@@ -338,7 +338,7 @@ class WebhookSink:
             addresses = await reachable(self._url, private=self._private)
         except NotDelivered as error:
             where = f"sinks.{self.name}.url"
-            raise Refused("unreachable", f"{where} cannot be told: {error.failure.reason}", where=where) from None
+            raise Refused("unreachable", f"{where} cannot be reached: {error.failure.reason}", where=where) from None
         return f"{self._url.hostname} is at {', '.join(addresses)}; what is sent has {len(self._signers)} signature(s)"
 
     async def close(self) -> None:
@@ -425,7 +425,7 @@ async def _post(lease: Lease, posting: Posting) -> None:
     task = lease.granted.task
     asked, stand, origin = task.spec.request, task.record.request, task.spec.origin
     if asked is None or stand is None or origin is None:
-        await lease.fail(Failure(ErrorClass.PERMANENT, "it is no request to an address, and only those are posted"))
+        await lease.fail(Failure(ErrorClass.PERMANENT, "it is not a request to an address, and only those are posted"))
         return
     told = RequestBody("request", task.id, origin.agent, task.name, msgspec.Raw(lease.granted.payload.encode()))
     body = msgspec.json.encode(told)

@@ -360,7 +360,7 @@ class WatchApp(App[None]):
             async def act(key: str, words: str) -> str:
                 return await self._deeds.cancel(task, words) if key else ""
 
-            said = "The agent that holds it is refused from then on. Tasks that need it are skipped or go on, as they are marked."
+            said = "Its agent is refused from then on. Tasks that need it are skipped or go on, as they are marked."
             choices = [LEAVE, BoardChoice("cancel", "Cancel it", "reason, or empty")]
             self._decide(DecisionScreen(f"Cancel “{task.name}”?", said, choices, act))
 

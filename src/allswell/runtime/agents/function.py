@@ -535,7 +535,7 @@ class FunctionRun:
     def _let_go(self) -> tuple[End, str, int | None]:
         """It has returned after its attempt was over: that is not done."""
         if self.lease.blocked_on is not None:
-            return End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}", None
+            return End.RELEASED, f"blocked: no answer to {self.lease.blocked_on}", None
         return (End.RELEASED, "it declined it", None) if is_request(self.lease.task) else (End.ASKED, _ASKED, None)
 
     async def _cut(self, work: asyncio.Future[Any]) -> None:

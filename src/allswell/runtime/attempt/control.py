@@ -258,7 +258,7 @@ class PeerCheck:
     def check_word(self, word: AnyWord) -> None:
         """Refuse what is said without the attempt's secret."""
         if not hmac.compare_digest(word.secret.encode(), self.secret.encode()):
-            text = "this is not the secret of this attempt; it stands in ALLSWELL_SECRET, in the attempt's environment"
+            text = "this is not the secret of this attempt; use ALLSWELL_SECRET of the attempt's environment"
             raise Refused("not_yours", text, where="secret")
 
 
@@ -513,7 +513,7 @@ class ControlHandler:
         verb = str(word.__struct_config__.tag)
         if self._report is not None and self._report.pending:
             if verb != self.last_word:
-                text = f"it has said {self.last_word} already; the store is told when it is back"
+                text = f"it has said {self.last_word} already; the store gets it when it is back"
                 raise Refused("said_before", text, where="message")
             return SocketReply(orders=await self._orders(), state=KEPT)
         command = self._command_of(word)
@@ -572,7 +572,7 @@ class ControlHandler:
     async def _look(self, word: LookMessage) -> SocketReply:
         asked = None if word.question is None else await self._lease.question(word.question)
         if word.question is not None and (asked is None or asked.task != self._lease.task):
-            raise Refused("unknown_question", f"{word.question} is no question of this task", where="question")
+            raise Refused("unknown_question", f"{word.question} is not a question of this task", where="question")
         if word.request is not None:
             return await self._requested(word.request)
         return SocketReply(orders=await self._orders(), question=asked)
@@ -645,7 +645,7 @@ class ControlHandler:
                 with contextlib.suppress(AllswellError):  # the store is away; it is looked at again
                     if await self._lease.is_exhausted(request):
                         self._lease.blocked_on = request
-                        block(f"blocked: nobody has answered {request}")
+                        block(f"blocked: no answer to {request}")
                         return
             await either(news, _LOOK if any(map(is_request, self.requests)) else None)
 

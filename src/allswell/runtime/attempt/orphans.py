@@ -301,7 +301,7 @@ async def settle_left(
         for note, flight in left:
             doubt = disagreement(note.path.name, flight, await known_of(watch.views, flight.task), home, places)
             if doubt is not None:
-                tell(f"nothing was done about {note.path}: it {doubt}; remove it if it is nobody's")
+                tell(f"nothing was done about {note.path}: it {doubt}; remove it if it is not needed")
                 note.close()
             elif not flight.report or not await _repeat(watch, home, note, flight, tell):
                 believed.append((note, flight))

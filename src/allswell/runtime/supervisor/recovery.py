@@ -60,7 +60,7 @@ class SupervisorRecovery:
         for one in settled:
             plan.tell(f"kept what was left of “{one.flight.name}”: `allswell show {one.receipt.id}`")
             for doubt in one.doubts:
-                plan.tell(f"left alone: {doubt}")
+                plan.tell(f"not touched: {doubt}")
             if await self._can_be_verified(one):
                 self._claims.append(one)
                 continue

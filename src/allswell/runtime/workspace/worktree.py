@@ -239,7 +239,7 @@ class Worktree:
         """Where its work is and what has changed since its beginning; None if nothing has. It blocks."""
         commit = head_of(self.path)
         if commit is None:
-            raise Unavailable(f"the commit that {self.path} stands on cannot be told")
+            raise Unavailable(f"the commit of {self.path} is not known")
         name = left.head.removeprefix(_HEADS) if left.head.startswith(_HEADS) else ""
         with scratch_folder() as scratch:
             git = Git(os.fsencode(self.top), timeout=_LIMITS.git_timeout, scratch=scratch)

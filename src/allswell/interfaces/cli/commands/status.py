@@ -170,7 +170,7 @@ def watch(
 ) -> None:
     """Show all work live, what needs you first: read logs, answer, retry, cancel.
 
-    q quits. Time limits are enforced while it is open. It needs the extra `watch`; without it, it prints the state once.
+    q quits. Time limits are enforced while it is open. It needs the extra `watch`; without it, the state is printed.
     """
     context = CliContext(store, json=json)
     from allswell.engine.watch import Watch

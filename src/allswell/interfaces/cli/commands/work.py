@@ -399,8 +399,8 @@ def done(
 ) -> None:
     """Report a task as done, with a RESULT.
 
-    If a command verifies the task, it runs first, in the current folder; under a supervisor, after you have ended. If it
-    fails, the exit code is 1; you still hold the task and can fix it.
+    If a command verifies the task, it runs first, in the current folder; under a supervisor, after you have ended. If
+    it fails, the exit code is 1; you still hold the task and can fix it.
     """
     from allswell.domain.values import to_json
 
