@@ -137,7 +137,7 @@ def test_a_pause_that_is_over_and_a_need_that_has_ended_wait_for_a_sweeper() -> 
         lease = await watch.claim(agent="bob")
         assert lease is not None
         await lease.complete()
-        assert "are about to be told" in said(await asked(watch, then))
+        assert "are updated in a moment" in said(await asked(watch, then))
         await asyncio.sleep(60)
         told = await asked(watch, then)
         assert "Tasks that wait for it were not updated. No process enforces time limits." in said(told)
@@ -188,12 +188,12 @@ def test_a_used_up_account_of_those_who_could_take_it_is_named() -> None:
         await say(writer)
         told = await asked(watch, task)
         assert (
-            "“a” is ready, but everybody who could take it is kept:"
+            "“a” is ready, but every agent that could take it is paused:"
             " ada uses “acme”, which asked to wait. It is paused for another 1h." in said(told)
         )
         assert told.next[0].at == now + 3_600_000
         await say(msgspec.structs.replace(writer, waits="the fleet is paused"))
-        assert "everybody who could take it is kept: ada: the fleet is paused." in said(await asked(watch, task))
+        assert "every agent that could take it is paused: ada: the fleet is paused." in said(await asked(watch, task))
         for free in (msgspec.structs.replace(writer, waits=""), msgspec.structs.replace(writer, task="t_other")):
             await say(free)
             assert "can have it." in said(await asked(watch, task)), "somebody may take it, or is at work"

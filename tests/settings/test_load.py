@@ -200,7 +200,7 @@ def test_a_folder_of_that_name_is_no_file(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_nearly_a_setting_is_a_mistake(tmp_path: Path) -> None:
     message = refused(tmp_path, ALLSWELL_AGENT_TIMOUT="5m").message
-    assert "ALLSWELL_AGENT_TIMOUT: no such setting: of this name; did you mean ALLSWELL_AGENT_TIMEOUT?" in message
+    assert "ALLSWELL_AGENT_TIMOUT: no such setting; did you mean ALLSWELL_AGENT_TIMEOUT?" in message
 
 
 def test_a_variable_that_is_nothing_like_a_setting_is_somebody_elses(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_every_group_names_kinds_there_are() -> None:
         ('[sinks.x]\nkind = "webhook"\ntimeout = 0', r"sinks\.x\.timeout: must be more than nothing"),
         ('[sinks.x]\nkind = "webhook"\ntimeout = "soon"', r"sinks\.x\.timeout "),
         ('[sinks.x]\nbegins = "later"', r'sinks\.x\.begins must be "now" or "start"'),
-        ('[sinks.x]\nkind = "alerts"', "whom does it tell"),
+        ('[sinks.x]\nkind = "alerts"', "it has no routes"),
         (
             '[sinks.x]\nkind = "alerts"\nroutes = { warn = "ntfy://x" }',
             "'warn' is not a severity; did you mean 'warning'",

@@ -100,7 +100,7 @@ def test_what_cannot_be_used_is_refused_with_what_to_do(pg_url: str, pg_cluster:
     foreign, old = pg_cluster.create_database(), pg_cluster.create_database()
     with psycopg.connect(foreign) as connection:
         connection.execute("CREATE SCHEMA pgmq")
-    with pytest.raises(Refused, match="somebody else's, or half of a set-up"):
+    with pytest.raises(Refused, match="another program's, or an incomplete setup"):
         setup(foreign, "orders")
     with psycopg.connect(old) as connection:
         connection.execute(OLD_PGMQ.format(headers="", headers_column="").encode())

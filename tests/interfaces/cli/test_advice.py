@@ -382,7 +382,7 @@ def type_it(cli: Console, advice: str, has_changed: Callable[[], bool]) -> None:
                 process.send_signal(signal.SIGINT)
         return
     done = cli(*words[1:])
-    if "add --yes if it is meant" in done.err:  # where there is no terminal to ask at, it says what to add
+    if "add --yes" in done.err:  # where there is no terminal to ask at, it says what to add
         done = cli(*words[1:], "--yes")
     fine = (0, 1, 3) if words[1] == "doctor" else (0,)
     assert done.code in fine, (advice, done)

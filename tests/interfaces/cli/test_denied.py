@@ -133,7 +133,7 @@ def test_an_agent_that_could_not_go_on_asks_and_what_is_allowed_is_that_call_in_
     answers = json.loads((shell.folder / "answers").read_text())
     assert json.loads(answers.pop("npm test"))["hookSpecificOutput"]["permissionDecision"] == "allow"
     assert set(answers.values()) == {""}
-    assert "exactly as it stands: Bash(npm test) and hurry" in (shell.folder / "handed").read_text()
+    assert "exactly as written: Bash(npm test) and hurry" in (shell.folder / "handed").read_text()
     (plugin,) = json.loads((shell.folder / "plugins").read_text())
     assert not Path(plugin).exists()
     shown = shell.json("show", "night")

@@ -178,7 +178,7 @@ def test_consequences_that_nobody_works_off_are_told(tmp_path: Path) -> None:
     asyncio.run(night())
     report = Report(tmp_path)
     assert (report.code, report.amiss()) == (1, {"sweeper"})
-    assert re.search(r"“first” ended 2m.* ago, and what waits for it has not been told", report.says("sweeper"))
+    assert re.search(r"“first” ended 2m.* ago, and tasks that wait for it were not updated", report.says("sweeper"))
 
 
 async def finish(watch: Watch) -> None:
@@ -244,7 +244,7 @@ def test_tasks_that_nobody_takes_are_told_with_their_role(tmp_path: Path) -> Non
     assert report.says("pool") == "2 tasks of role critic ready for 1h, and no agent takes them"
     assert report.findings["pool"]["next"] == "allswell claim --agent NAME --role critic"
     asyncio.run(submit(tmp_path, "fresh"))
-    assert "1 task ready for 0s, and no agent that could take it is known" in run("doctor", cwd=tmp_path, **FAST).out
+    assert "1 task ready for 0s, and no known agent can take it" in run("doctor", cwd=tmp_path, **FAST).out
     assert Report(tmp_path, ALLSWELL_DOCTOR_UNCLAIMED="2h").code == 0
 
 

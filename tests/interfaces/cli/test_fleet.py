@@ -38,7 +38,7 @@ def test_a_supervisor_whose_name_was_taken_says_what_to_do(cli: Console, monkeyp
     monkeypatch.setattr(Supervisor, "run", lost)
     said = cli("up")
     assert (said.code, "allswell why" in said.err) == (4, False), said
-    assert "another supervisor has its name now: main; this one has ended its agents" in said.err
+    assert "another supervisor has its name now: main; its agents were ended" in said.err
 
 
 def test_up_works_everything_off(cli: Console) -> None:
@@ -355,7 +355,7 @@ def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
     assert '"kind":"run_stands"' in cli.ok("events", "--json").out
 
     shown = " ".join(cli.ok("show", late).out.split())
-    assert "came late, and was kept: release, ask, 1 check-in: half of it" in shown
+    assert "late, kept: release, ask, 1 check-in: half of it" in shown
     first = cli.ok("show", late, "--json").json["attempts"][0]
     assert [(word["verb"], word["text"]) for word in first["late_words"]] == [
         ("release", "again"),

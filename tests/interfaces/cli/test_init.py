@@ -73,7 +73,7 @@ def test_links_and_folders_of_others_are_not_written_to(shell: Shell) -> None:
     assert elsewhere.read_text() == ""
     (shell.folder / "allswell.toml").unlink()
     os.chmod(shell.folder, 0o777)  # noqa: PTH101, S103 - as somebody careless would
-    assert "anybody can write to it" in shell("init", "--agent", "claude", code=2).stderr
+    assert "other users can write to it" in shell("init", "--agent", "claude", code=2).stderr
     assert not (shell.folder / "allswell.toml").exists()
     os.chmod(shell.folder, 0o755)  # noqa: PTH101, S103
     assert "nothing is known of 'clod'" in shell("init", "--agent", "clod", code=2).stderr

@@ -236,7 +236,7 @@ def test_an_account_that_is_parked_for_a_usual_time_only_waits(cli: Console) -> 
     assert (found["level"], found["then"]) == ("waiting", "it wakes")
     said = cli.ok().out
     assert said.startswith("All's well.")
-    assert "parked for another" in said
+    assert "paused for another" in said
     assert "(until " in said
 
 
@@ -347,7 +347,7 @@ def test_clocks_that_disagree_are_looked_at_with_what_this_machine_has(cli: Cons
         (cli.folder / program).chmod(0o755)
     found = asyncio.run(looked_at(5 * MINUTE))
     assert found is not None
-    assert found.what.startswith("the store's clock is 5m ahead of this machine's; set the one that is wrong")
+    assert found.what.startswith("the store's clock is 5m ahead of this machine's; correct the one that is wrong")
     assert found.command == "timedatectl"
     assert subprocess.run(shlex.split(found.command), check=False).returncode == 0
     cli.patch.setenv("PATH", str(cli.folder))

@@ -117,7 +117,7 @@ def test_config_shows_what_run_has_and_from_where(shell: Shell) -> None:
 
 def test_the_help_says_first_that_there_is_no_limit(shell: Shell) -> None:
     said = shell("run", "--help").stdout
-    assert "no time limit unless you ask for one" in " ".join(said.split("\n\n")[:2]).replace("\n", " ")
+    assert "no time limit unless you set one" in " ".join(said.split("\n\n")[:2]).replace("\n", " ")
 
 
 @pytest.mark.realtime

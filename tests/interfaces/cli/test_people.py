@@ -307,7 +307,7 @@ def test_usage_errors_are_told_our_way(cli: Console) -> None:
     said = cli("show", "--json")
     assert (said.code, said.json["error"]["code"], said.err) == (2, "usage", "")
     assert said.json["error"]["hint"] == "`allswell show --help` lists the options"
-    assert "--json goes behind the command" in cli("--json", "tasks").err + cli("--json", "tasks").out
+    assert "--json must stand after the command" in cli("--json", "tasks").err + cli("--json", "tasks").out
     assert cli("tasks", "--limit", "0").code == 2
 
 

@@ -198,7 +198,7 @@ def _watch_over_a_fleet(allswell: Terminal) -> None:
 
 def _told(allswell: Terminal) -> None:
     """Somebody outside who cannot be told."""
-    assert "Nobody is told" in allswell("sinks").out
+    assert "No sink is set up" in allswell("sinks").out
     (allswell.folder / "allswell.toml").write_text(
         '[sinks.a-sink-with-a-name-that-is-quite-long]\nkind = "webhook"\nurl = "https://hooks.invalid/"\n'
         'secret_env = "A_VARIABLE_THAT_NOBODY_HAS_SET"\n'
@@ -206,7 +206,7 @@ def _told(allswell: Terminal) -> None:
     assert "webhook" in allswell("sinks").out
     assert "is not set, or empty" in " ".join(allswell("sinks", "check", code=1).out.split())
     allswell("sinks", "run", code=2)
-    assert "needs no setting up" not in allswell("sinks", "setup", "nobody", code=2).out
+    assert "needs no setup" not in allswell("sinks", "setup", "nobody", code=2).out
     allswell("alerts", "test", code=2)
     assert "nothing is stored for a sink" in " ".join(allswell("sinks", "forget", "nobody", code=2).out.split())
     assert "Nothing is said of nobody" in allswell("agents", "--ledger", "nobody").out
@@ -218,7 +218,7 @@ def _told(allswell: Terminal) -> None:
     assert "in 89d" in allswell("key", "list").out
     assert "/enter?link=awl_a-key-with-a-name_" in allswell("key", "link", "a-key-with-a-name").out
     assert "is revoked" in allswell("key", "revoke", "a-key-with-a-name").out
-    assert "Nothing here waits" in allswell("trust", "--yes").out
+    assert "Nothing here needs" in allswell("trust", "--yes").out
     assert "is not parked" in allswell("unpark", "anthropic", code=2).out
     for command in (("deliveries",), ("deliveries", "retry"), ("deliveries", "drop", "--all")):
         assert "Nothing" in allswell(*command).out

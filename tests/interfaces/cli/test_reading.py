@@ -288,7 +288,9 @@ def test_a_command_that_is_not_there_is_told_with_the_nearest(several: Commands,
     assert "'key create' is several words: leave out the quotes" in cli("key create").err
     assert "no such command: 'sinks setup slack'" in cli("sinks", "setup", "slack").err
     assert "no such command: 'zzz'; `allswell help all` lists them" in cli("zzz", "--help").err
-    assert "--version goes behind the command; `allswell key list --version …`" in cli("--version", "key", "list").err
+    assert (
+        "--version must stand after the command; `allswell key list --version …`" in cli("--version", "key", "list").err
+    )
     assert "no such command: 'nonsense'" in cli("--version", "nonsense").err
 
 
@@ -312,7 +314,7 @@ def test_a_page_tells_all_that_is_declared() -> None:
         "\n  -w, --way skip|run  A choice.\n",
         "\n      --shown[=AS]    With or without.\n",
         "\n  -l, --loud          A flag.\n",
-        "\n      --json          Answer in JSON.\n  -h, --help          Show this page.\n",
+        "\n      --json          Print JSON.\n  -h, --help          Show this page.\n",
     ):
         assert text in page, page
     done = help_pages.of_one(Commands(), EVERY["done"])

@@ -47,7 +47,7 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     assert cli("claim", "--agent", "ada").code == 5
     why = " ".join(cli.ok("why", task).out.split())
     assert "it needs “anthropic”, which has failed 5 times in a row and has been shut for" in why
-    assert "its breaker is open, and the next try is in" in why
+    assert "it is not called, and the next try is in" in why
     assert "q_@anthropic.1" in why
     about = " ".join(cli.ok("why", "q_@anthropic.1").out.split())
     assert "It is about the service “anthropic”" in about
@@ -62,7 +62,7 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     assert cli.ok("claim", "--agent", "ada", "--wait", "6s", "--json").json["task"]["task_id"] == task
     events = cli.ok("events").out
     assert "anthropic failed 3 times in a row: it is not called for 2h" in events
-    for told in ("is tried by one call", "a human is asked (q_@anthropic.1)", "asks you: ", "was answered by"):
+    for told in ("is tried with one call", "a human is asked (q_@anthropic.1)", "asks you: ", "was answered by"):
         assert told in events
 
 
@@ -71,7 +71,7 @@ def test_a_task_that_waits_for_a_human_to_release_its_service_says_so(cli: Conso
     failing(cli, 5, ago=5 * HOUR, policy=BreakerPolicy(pause=HOUR, probe_lease=HOUR, then="wait"))
     task = cli.submit("summarise", "--service", "anthropic")
     why = " ".join(cli.ok("why", task).out.split())
-    assert "nothing calls it before a human has answered" in why
+    assert "it is not called until a human has answered" in why
     assert "allswell why q_@anthropic.1" in why
 
 

@@ -137,7 +137,7 @@ def test_deliveries_are_listed_tried_again_and_dropped(cli: Console, receiver: W
     (one,) = cli.ok("deliveries", "--json").json["deliveries"]
     assert (one["delivery_id"], one["state"], one["tries"]) == (id_, "waiting", 0)
     assert cli("deliveries", "drop").code == 2
-    assert "no delivery has this id" in cli("deliveries", "drop", "msg_x").err
+    assert "no message has this id" in cli("deliveries", "drop", "msg_x").err
     assert cli.ok("deliveries", "drop", id_).out == "Dropped: 1 delivery.\n"
     assert cli.ok("deliveries").out == "Nothing waits to be delivered.\n"
     assert cli.ok("deliveries", "retry").out == "Nothing is to be retried.\n"
@@ -246,7 +246,7 @@ def test_a_database_that_does_not_fit_is_told_what_does_not(cli: Console) -> Non
 def test_only_what_can_be_set_up_is(cli: Console, receiver: WebhookReceiver) -> None:
     set_up(cli, receiver)
     said = cli("sinks", "setup", "hook")
-    assert (said.code, "the sink hook needs no setting up" in said.err) == (2, True)
+    assert (said.code, "the sink hook needs no setup" in said.err) == (2, True)
 
 
 @pytest.mark.row("M3")
@@ -309,13 +309,13 @@ def test_a_question_that_nobody_was_told_of_is_shown_as_such(cli: Console) -> No
         cli.claim("ann")
         cli.ok("ask", "Which database?", "--hold")
         question = cli.ok("questions", "--json").json["untold"][0]
-        assert "Nobody was told of it: allswell deliveries" in cli.ok("questions").out
+        assert "No alert about it was delivered: allswell deliveries" in cli.ok("questions").out
         stop = threading.Thread(target=stop_when_told, args=(cli.database,))
         stop.start()
         assert cli("sinks", "run").code == 0
         stop.join()
         assert cli.ok("questions", "--json").json["untold"] == []
-        assert "Nobody was told" not in cli.ok("questions").out
+        assert "No alert about it" not in cli.ok("questions").out
         ((_, alert),) = receiver.taken
         assert f"allswell answer {question} reply    (Answer in words: it goes on, with your answer)" in alert.message
 

@@ -50,7 +50,7 @@ def test_all_is_well_when_nothing_needs_anybody(tmp_path: Path, capsys: Capture)
     assert typed(capsys, "submit", "write the changelog", "--store", store)[0] == 0
     code, said, _ = typed(capsys, "--store", store)
     assert code == 0
-    has_all(said, ["All's well. · 1 task ready for 0s, and no agent that could take it is known", "1 ready"])
+    has_all(said, ["All's well. · 1 task ready for 0s, and no known agent can take it", "1 ready"])
 
 
 def test_without_a_store_one_is_told_how_to_begin(tmp_path: Path, capsys: Capture) -> None:
@@ -72,4 +72,4 @@ def test_without_a_store_one_is_told_how_to_begin(tmp_path: Path, capsys: Captur
 def test_a_flag_before_the_command_is_not_silently_ignored(capsys: Capture) -> None:
     code, _, complained = typed(capsys, "--store", "memory:", "tasks")
     assert code == 2
-    assert "goes behind the command" in complained
+    assert "must stand after the command" in complained

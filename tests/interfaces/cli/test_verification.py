@@ -46,7 +46,7 @@ def test_a_command_that_says_done_and_is_not_is_run_again_and_told_what_was_foun
     said = shell(
         *("run", "--name", "mend", "--env", "GOOD_AT=3", "--verify", "./check"), "--", "./agent", "why: {handover}"
     ).stderr
-    assert "it says done; verifying: ./check" in said
+    assert "it reports done; verifying: ./check" in said
     assert "`./check` failed (exit code 2); sent back, 1 of 3" in said
     assert "the parser still fails" in said
     assert said.strip().splitlines()[-1].startswith("allswell: `./check` passed in ")
@@ -80,7 +80,7 @@ def test_after_three_failures_a_human_is_asked_and_an_operator_may_verify_it_by_
     assert ran["verification"]["output"].endswith("the parser still fails")
     (question,) = shell.json("questions")["questions"]
     assert "`./check` failed 3 times, the last time with: exit code 2" in question["text"]
-    assert "Run the command that verifies it once more" in shell("why", "mend").stdout
+    assert "Run the command that verifies it again" in shell("why", "mend").stdout
     failed = shell("verify", "mend", code=1)
     assert "still waits for you" in failed.stdout
     assert "the parser still fails" in failed.stderr

@@ -179,7 +179,7 @@ def test_each_counts_down_to_what_comes_next(empty: str) -> None:
         await look(app, pilot)
         held, later = row(app, Part.TASK, "silent"), row(app, Part.TASK, "called")
         assert "it is idle" in held.ahead
-        assert "goes back to the pool" in later.ahead
+        assert "is ready" in later.ahead
 
         def counted(name: str, left: int) -> str:
             """What stands in the line of a task so long before what comes next for it."""

@@ -25,7 +25,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> str:
             "deploy",
             [
                 "“deploy” is waiting for 13 tasks.",
-                "What holds it up most: └ “part 0” is waiting for an answer.",
+                "The longest wait: └ “part 0” is waiting for an answer.",
                 "ivy asked 5",
                 "“Two tables are called users. Which one?”",
                 "and 8 more things",

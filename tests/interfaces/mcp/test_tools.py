@@ -257,7 +257,7 @@ def test_an_agent_sees_its_own_and_nothing_of_others(tmp_path: Path) -> None:
                 code, _ = await ada.refused(tool, **arguments)
                 assert code in ("unknown_task", "unknown_question"), tool
             for part in ("", "/why", "/receipts"):
-                with pytest.raises(MCPError, match="none of yours"):
+                with pytest.raises(MCPError, match="not yours"):
                     await ada.client.read_resource(f"allswell://tasks/{id_}{part}")
             assert len((await bob.client.read_resource(f"allswell://tasks/{id_}")).contents) == 1
             with pytest.raises(MCPError, match="may not look at everything"):

@@ -230,7 +230,7 @@ def test_what_an_agent_says_in_an_outage_is_kept_and_it_is_told_so(tmp_path: Pat
         assert await outage.watch.result(task) == {"answer": 42}
         told = (tmp_path / "said").read_text()
         assert told.endswith("\n0\n")
-        assert "what you said is kept, and told when it is back" in told
+        assert "your report is kept and sent when the store is back" in told
 
     play(tmp_path, scene)
 

@@ -568,7 +568,7 @@ async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]
     them = "it" if len(rows) == 1 else "them"
     ready = f"{many(len(rows), 'task')}{more}{which} ready for {rough(now - since[0])}"
     if not long:
-        what = f"{ready}, and no known agent can take {them} is known"
+        what = f"{ready}, and no known agent can take {them}"
         ends = Next(Millis(since[0] + patience), "this counts as broken then")
         return Concern(
             "unclaimed", role, VerdictLevel.WAITING, what, _taker(readings, role, oldest[0]), since[0], ends=ends
