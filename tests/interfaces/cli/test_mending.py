@@ -233,7 +233,7 @@ def test_what_is_parked_is_unparked(cli: Console) -> None:
 def test_an_account_that_is_parked_for_a_usual_time_only_waits(cli: Console) -> None:
     past(cli, 0, lambda watch: watch.park("anthropic", 2 * HOUR))
     found = concerns(cli)["parked"]
-    assert (found["level"], found["then"]) == ("waiting", "it wakes")
+    assert (found["level"], found["then"]) == ("waiting", "it is used again")
     said = cli.ok().out
     assert said.startswith("All's well.")
     assert "paused for another" in said

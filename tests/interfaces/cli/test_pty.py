@@ -73,7 +73,7 @@ class Terminal:
 def _flows(allswell: Terminal) -> None:
     """What is done with flow files."""
     (allswell.folder / "flow.yaml").write_text(FLOW)
-    assert "the longest way" in allswell("graph", "flow.yaml").out
+    assert "the longest path" in allswell("graph", "flow.yaml").out
     assert "has failed" in allswell("run", "flow.yaml", code=1).out
     run = next((allswell.folder / ".allswell" / "runs").iterdir()).name
     allswell("show", run)
@@ -209,7 +209,7 @@ def _told(allswell: Terminal) -> None:
     assert "needs no setup" not in allswell("sinks", "setup", "nobody", code=2).out
     allswell("alerts", "test", code=2)
     assert "nothing is stored for a sink" in " ".join(allswell("sinks", "forget", "nobody", code=2).out.split())
-    assert "Nothing is said of nobody" in allswell("agents", "--ledger", "nobody").out
+    assert "Nothing was recorded about nobody" in allswell("agents", "--ledger", "nobody").out
     made = allswell(
         "key", "create", "a-key-with-a-name", "--right", "agent", "--right", "viewer", "--role", "*", "--expires", "90d"
     )

@@ -86,7 +86,7 @@ def test_up_goes_on_without_a_sink_that_cannot_be_told(cli: Console, receiver: W
     cli.patch.delenv("HOOK_SECRET")
     cli.submit("paint")
     said = cli.ok("up", "--drain")
-    assert "the sink hook is told nothing: sinks.hook.secret_env: the variable HOOK_SECRET is not set" in said.out
+    assert "the sink hook gets no messages: sinks.hook.secret_env: the variable HOOK_SECRET is not set" in said.out
     assert [task["state"] for task in cli.ok("tasks", "--all", "--json").json["tasks"]] == ["done"]
 
 
@@ -98,7 +98,7 @@ def test_sinks_run_tells_without_a_fleet(cli: Console, receiver: WebhookReceiver
     said = cli("sinks", "run", "--json")
     arrived.join()
     assert said.code == 0
-    assert said.json["said"] == "telling hook; Ctrl-C stops"
+    assert said.json["said"] == "sending to hook; Ctrl-C stops"
     assert len(receiver.taken) == 1
 
 

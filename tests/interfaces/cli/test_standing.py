@@ -62,7 +62,7 @@ def test_a_degraded_agent_is_shown_with_its_reasons_and_its_ledger(cli: Console)
 
 def test_a_ledger_with_nothing_in_it_and_one_that_cannot_be_meant(cli: Console) -> None:
     cli.submit("paint")
-    assert cli.ok("agents", "--ledger", "nobody").out == "Nothing is said of nobody in that time.\n"
+    assert cli.ok("agents", "--ledger", "nobody").out == "Nothing was recorded about nobody in that time.\n"
     assert cli.ok("agents", "--ledger", "nobody", "--since", "7d", "--json").json["lines"] == []
     assert cli("agents", "--ledger", "").code == 2
     assert "--since" in cli("agents", "--ledger", "x", "--since", "soon").err

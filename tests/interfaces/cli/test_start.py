@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from allswell.interfaces.cli import app
+from allswell.interfaces.cli.registry import FIRST_DAY
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.upkeep import environment, run
 
@@ -41,7 +42,8 @@ def test_help_needs_little(tmp_path: Path) -> None:
     assert imported("--help") == []
     said = run("--help", cwd=tmp_path)
     assert (said.code, said.err) == (0, "")
-    assert all(f"\n  {name} " in said.out for name in app.commands().names)
+    assert all(f"\n  {name} " in said.out for name in FIRST_DAY)
+    assert all(f"\n  {name} " in run("help", "all", cwd=tmp_path).out for name in app.commands().names)
     assert run("-h", cwd=tmp_path).out == said.out
 
 

@@ -1,4 +1,4 @@
-"""Proof of done, end to end: an agent says that it is done, and the command that verifies it says otherwise.
+"""Proof of done, end to end: an agent reports that it is done, and the command that verifies it says otherwise.
 
 The agents are stand-ins: real processes that say done, by exit code 0 or by `allswell done`, and are not.
 """
@@ -153,7 +153,7 @@ def test_who_is_killed_or_stopped_while_it_verifies_has_not_let_it_count_as_done
     assert running.returncode == (-9 if number is signal.SIGKILL else 130)
     if number is signal.SIGKILL:
         why = shell("why", "mend").stdout
-        assert "says that it is done" in why
+        assert "reports that it is done" in why
         assert "allswell verify t_" in why
         shell("run", "--name", "next", "--", "true")  # whoever comes next settles what was left
     shown = shell.json("show", "mend")

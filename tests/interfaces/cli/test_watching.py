@@ -488,7 +488,7 @@ def test_where_nothing_is_kept_that_is_said(store: str) -> None:
         await choose(app, pilot, Part.TASK, "part 3")
         await pilot.press("l")
         view = app.screen.query_one(LogView)
-        await until(pilot, lambda: "Nothing is kept here" in "\n".join(line.text for line in view.lines))
+        await until(pilot, lambda: "No output is kept here" in "\n".join(line.text for line in view.lines))
 
     driven(store, drive)
 

@@ -64,7 +64,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> str:
                 "“anthropic” can be used again, and the task can be claimed",
             ],
         ),
-        ("read the specs", ["failed", "a bad request is not retried", "The last thing eve said: “400: bad request"]),
+        (
+            "read the specs",
+            ["failed", "a bad request is not retried", "The last report of eve said: “400: bad request"],
+        ),
         ("use the specs", ["“use the specs” was skipped", "└ “read the specs” failed"]),
         (
             "flaky call",

@@ -250,7 +250,7 @@ def ask_human(out: TaskChange, why: str, said: str, now: Millis, *, ran: bool = 
     printed = f" It printed last:\n{said.strip()}" if said.strip() else ""
     if ran:
         times = "once" if failed == 1 else f"{failed} times"
-        text = f"Task {label} was said to be done, and `{check}` failed {times}, the last time with: {full_stop(why)}"
+        text = f"Task {label} was reported as done, and `{check}` failed {times}, the last time with: {full_stop(why)}"
     else:
         text = f"Task {label} is said to be done, but `{check}` has not been run to its end: {full_stop(why)}"
     text += f" What it brought is kept; `allswell verify {task.id}` runs the command once more."

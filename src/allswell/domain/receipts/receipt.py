@@ -77,7 +77,7 @@ _TAKEN_AWAY = {
     "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
     "not_verified": (End.UNVERIFIED, "its work was not verified"),
     "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
-    "cost_limit": (End.COSTLY, "its task has cost what it may"),
+    "cost_limit": (End.COSTLY, "its task has reached its cost limit"),
     "agent_stalled": (End.STALLED, "it missed too many check-ins"),
     "lease_lapsed": (End.LEASE_LOST, "its lease was not renewed in time"),
     "cancelled": (End.CANCELLED, "the task was cancelled"),

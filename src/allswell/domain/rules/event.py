@@ -84,9 +84,9 @@ KINDS: Mapping[str, Kind] = {
     "task_dismissed": Kind("A human has dismissed a task that ended or was stopped.", ("by",)),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
     "attempt_cost": Kind("What an attempt has cost in all, where it said so.", ("cost_usd", "given", "written")),
-    "cost_limit": Kind("An attempt was ended: its task has cost what it may. A human is asked.", ("cost_usd",)),
+    "cost_limit": Kind("An attempt was ended: its task has reached its cost limit. A human is asked.", ("cost_usd",)),
     "budget_reached": Kind(
-        "A role, a run or a day has cost what it may: nothing is begun under it.", ("budget", "spent_usd", "until")
+        "A role, a run or a day has reached its cost limit: no task of it is started.", ("budget", "spent_usd", "until")
     ),
     "request_sent": Kind("An agent asked another one for something.", ("request", "kind", "to", "timeout_ms")),
     "request_delivered": Kind(

@@ -387,7 +387,7 @@ class CliContext:
     def nothing_yet(self) -> bool:
         """Whether no store was named, and there is none in this folder or above it."""
         path = self.database
-        return path is not None and self.url == self.settings.default_store and not path.exists()
+        return path is not None and self.url == self._seen.default_store and not path.exists()
 
     def check_there(self) -> Path | None:
         """The file of an SQLite store, which must exist: opening one to look into it would make it."""

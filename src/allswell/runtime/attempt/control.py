@@ -141,7 +141,9 @@ class CostReporter:
         if await self._tell():
             await asyncio.sleep(MOMENT)
             spent = self._meter.total
-            self._stop(f"its task has cost what it may: this attempt {shown(None if spent is None else spent.cost)}")
+            self._stop(
+                f"its task has reached its cost limit: this attempt {shown(None if spent is None else spent.cost)}"
+            )
 
     async def settle(self) -> bool:
         """It is over: tell all of it; whether its task has reached what it may cost."""
@@ -377,7 +379,7 @@ class ControlSocket:
             self._admission.check_word(word)
             return await self._hear(word)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return error_reply(Refused("bad_message", f"this is not a word that can be said here: {error}"))
+            return error_reply(Refused("bad_message", f"invalid message: {error}"))
         except AllswellError as error:
             return error_reply(error)
         except Exception as error:  # noqa: BLE001 - whatever an agent sends, its supervisor goes on
@@ -660,7 +662,7 @@ class ControlHandler:
 
     def _end(self, verb: str) -> None:
         self.last_word = verb
-        self._heard(f"its last word: {verb}")
+        self._heard(f"its last report: {verb}")
 
     async def _orders(self, orders: Orders | None = None) -> ToldAgent:
         for id_, closed in self._asked.items():

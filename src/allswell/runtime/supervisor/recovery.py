@@ -136,7 +136,7 @@ class SupervisorRecovery:
         flight, spec = one.flight, self._slots[one.flight.agent].spec
         row, held = await claim_to_verify(self._watch, flight.task)
         argv = shown(verify_of(row.task))
-        self._plan.tell(f"“{flight.name}” was said to be done; verifying: {argv}")
+        self._plan.tell(f"“{flight.name}” was reported as done; verifying: {argv}")
         env = allowed_environment(spec.env, more=spec.pass_env)
         came, followed = await verify_left(self._watch, row, held, folder=flight.cwd, env=env)
         with contextlib.suppress(AllswellError):

@@ -68,11 +68,7 @@ def sinks(store: Store = None, json: Json = False) -> None:
         *(Column("WAITING", None, right=True), Column("GIVEN UP", None, right=True), Column("WHY", 24)),
     )
     rows = [[one.sink, one.kind or "removed", str(one.waiting), str(one.given_up), one.reason] for one in found]
-    words = (
-        table(heads, rows)
-        if rows
-        else "No sink is set up: add [sinks.NAME] to allswell.toml (`allswell help notifications`)."
-    )
+    words = table(heads, rows) if rows else "No sink is set up. `allswell help notifications` shows how."
     gone = next((one.sink for one in found if not one.set_up), None)
     if gone is not None:
         words += f"\n{plain(gone)} is no longer set up: `allswell sinks forget {plain(gone)}` drops what is kept of it."

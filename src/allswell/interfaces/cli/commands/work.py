@@ -295,7 +295,7 @@ def _handed(left: Handover) -> str:
     from allswell.engine.status.task import outcome
 
     share = "" if left.progress is None else f" ({left.progress:.0%})"
-    word = f"\nits last word: {quoted(left.note)}{share}" if left.note or share else ""
+    word = f"\nits last check-in: {quoted(left.note)}{share}" if left.note or share else ""
     chosen = f"\nthe answer was: {clean(left.answer)}" if left.answer else ""
     return f"{clean(left.agent)} {outcome(left.reason, left.message)}{word}{chosen}"
 
