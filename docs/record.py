@@ -30,6 +30,7 @@ def recorded() -> str:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
     env = {**os.environ, "TERM": "xterm-256color"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     command = [sys.executable, "-m", "allswell", "demo"]
     running = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
     os.close(theirs)

@@ -56,7 +56,9 @@ def store_for(url: str) -> Store:
         try:
             from allswell.store.postgres import PostgresStore
         except ImportError as error:
-            hint = "PostgreSQL needs a driver: pip install 'allswell[postgres]'"
+            hint = (
+                "PostgreSQL needs the extra `postgres`: install Allswell with it, as in `uv tool install '.[postgres]'`"
+            )
             raise Refused("no_driver", hint, where="store") from error
         return PostgresStore(url)
     if is_remote(url):

@@ -88,7 +88,7 @@ class ServiceParked(AllswellError):
     """
 
     def __init__(self, service: str, until: int, retry_after: int) -> None:
-        super().__init__(f"{service} is parked for {retry_after / 1_000:,.0f} s more: it asked everybody to wait")
+        super().__init__(f"{service} is parked for {retry_after / 1_000:,.0f} s more: it asked to wait")
         self.service = service
         self.until = until
         self.retry_after = retry_after

@@ -89,7 +89,7 @@ def test_only_the_first_verdict_of_somebody_who_may_audit_counts() -> None:
         await build.say("@auditor", "AUDIT db PASS")  # nothing to audit yet
         await build.say("@a", "READY db https://x/1")
         await build.say("@a", "AUDIT db PASS")
-        await build.told('REJECT db @a "nobody audits their own build"')
+        await build.told('REJECT db @a "an agent cannot audit its own build"')
         await build.say("@b", "AUDIT db PASS")
         await build.told('REJECT db @b "you are not among the auditors of this build"')
         await build.say("@auditor", "AUDIT db FAIL no tests", "AUDIT db PASS")

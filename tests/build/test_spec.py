@@ -92,7 +92,7 @@ def test_a_folder_becomes_a_spec(tmp_path: Path) -> None:
         ("", ["SPEC:1:1: YAML: the file is empty. Correct it."]),
         ("components: [a", ["SPEC:2:1: YAML: this is not YAML"]),
         ("a: &x 1\nb: *x\n", ["SPEC:1:4: YAML: an anchor (&x) is not taken; nothing could refer to it. Correct it."]),
-        ("steps: []\n", ["SPEC:1:1: components: This is no spec of a build. Begin with `components:` and a list."]),
+        ("steps: []\n", ["SPEC:1:1: components: This is not a spec of a build. Begin with `components:` and a list."]),
         ("components: []\n", ["SPEC:1:1: components: `components:` must be a list with at least one entry."]),
         ("components:\n- nam: a\n", ["SPEC:2:3: name: A component has no name. Begin it with `- name: NAME`."]),
         (

@@ -102,7 +102,7 @@ def test_denied_and_given_up_asks_and_allow_lets_the_next_attempt_make_exactly_t
     shown = project.shown()
     assert (shown["task"]["state"], len(shown["attempts"])) == ("done", 2)
     assert shown["attempts"][1]["warning"].startswith(f"{len(OTHERS)} calls were refused: Bash({OTHERS[0]}), ")
-    assert f"this call is allowed, exactly as it stands: Bash({TEST})" in project.heard()
+    assert f"this call is allowed, exactly as written: Bash({TEST})" in project.heard()
 
 
 def test_what_was_allowed_is_allowed_in_one_attempt_only(project: Project) -> None:

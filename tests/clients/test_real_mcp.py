@@ -208,7 +208,7 @@ def test_with_the_plugin_a_session_goes_on_until_it_has_let_go(client: McpClient
 
 @pytest.mark.parametrize("client", ["claude"], indirect=True)
 def test_with_the_plugin_a_session_that_lost_its_lease_is_stopped(client: McpClient, server: Served) -> None:
-    (id_,) = server.ok("POST", "/tasks", {"tasks": [{"name": "called off", "role": "test"}]})["task_ids"]
+    (id_,) = server.ok("POST", "/tasks", {"tasks": [{"name": "cancelled", "role": "test"}]})["task_ids"]
     client.provider.script(
         *client.begins(),
         CallTool(f"mcp__{PLUGGED}__claim", {"role": "test", "task": id_}),

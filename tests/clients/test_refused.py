@@ -151,12 +151,12 @@ def test_a_refused_login_is_one_question_for_all_tasks_of_its_account(
     (question,) = fleet.shell.json("questions")["questions"]
     assert question["text"].startswith("Account acme: the login is refused (")
     assert "401" in question["text"]
-    assert "Its agents get no tasks before you answer, and no attempt is spent." in question["text"]
+    assert "Its agents get no tasks before you answer, and no attempt is used up." in question["text"]
     fleet.until(lambda: all("waits for your answer" in str(one["waits"]) for one in fleet.agents().values()))
     asked = len(provider.requests)
     assert "is kept" in " ".join(fleet.shell("why", "a").stdout.split())
     assert question["question_id"] in fleet.shell("why", "a").stdout
-    assert len(provider.requests) == asked, "nothing is begun"
+    assert len(provider.requests) == asked, "no task is started"
     assert "Account acme: the login is refused" in fleet.shell(code=3).stdout
     provider.recover()
     fleet.shell("answer", question["question_id"], "mended")
@@ -245,7 +245,7 @@ def test_with_two_subscriptions_the_other_one_takes_over(fleet: RealFleet, provi
         fleet.until(lambda: fleet.agents()["first"]["waits"] == "ada is parked")
         shown = " ".join(fleet.shell().stdout.split())
         clock = time.strftime("%H:%M", time.localtime(resets))
-        assert f"{clock}); 1 task waits for it; no attempt is spent" in shown, shown
+        assert f"{clock}); 1 task waits for it; no attempt is used up" in shown, shown
         assert re.search(rf"account ada is parked until (\w+ )?{clock}, 1 task waits", fleet.lines)
         # The other subscription joins; nothing is said to anybody about the task.
         fleet.stop()

@@ -47,7 +47,7 @@ def test_what_is_not_there_is_told(path: str) -> None:
         ({"secret_env": ("A",), "task": "x", "question": "q"}, "task", "either task"),
         ({"secret_env": ("A",), "question": "{id}"}, "option", "which option"),
         ({"secret_env": ("A",), "task": "x", "text": "y"}, "text", "has no text"),
-        ({"secret_env": ("not a name",), "task": "x"}, "secret_env", "no name of a variable"),
+        ({"secret_env": ("not a name",), "task": "x"}, "secret_env", "not a name of a variable"),
         ({"secret_env": ("A",), "task": "{x"}, "task", "brace"),
         ({"secret_env": ("A",), "task": "x", "payload": "a b"}, "payload", "path"),
         ({"secret_env": ("A",), "task": "x", "tolerance": 1}, "tolerance", "1s to 1h"),

@@ -341,7 +341,7 @@ class Author:
                     return DismissQuestion(id_, self._some([one.id for one in self._questions], "q_"), by)
                 return DismissTask(id_, self._some(self._tasks, "t_"), by)
             case "cancel":
-                return Cancel(id_, self._some(self._tasks, "t_"), "called off")
+                return Cancel(id_, self._some(self._tasks, "t_"), "cancelled")
             case _:
                 question = draw.choice(self._questions)
                 option = draw.choice([*(one.key for one in question.options), question.options[0].label, "cry"])

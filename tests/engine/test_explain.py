@@ -112,7 +112,7 @@ def test_what_is_overdue_says_that_nobody_sweeps(how: dict[str, str], sentence: 
         await asyncio.sleep(1_000)
         told = await asked(stage.watch, task)
         assert sentence in said(told)
-        assert "No sweeper seems to be running" in said(told)
+        assert "No process enforces time limits" in said(told)
         assert told.todo[0].command == "allswell watch"
         assert "overdue" in [need.kind for need in (await look(stage.store)).needs]
 
@@ -137,11 +137,11 @@ def test_a_pause_that_is_over_and_a_need_that_has_ended_wait_for_a_sweeper() -> 
         lease = await watch.claim(agent="bob")
         assert lease is not None
         await lease.complete()
-        assert "are about to be told" in said(await asked(watch, then))
+        assert "are updated in a moment" in said(await asked(watch, then))
         await asyncio.sleep(60)
         told = await asked(watch, then)
-        assert "Those who wait for it have not been told. No sweeper seems to be running." in said(told)
-        assert told.next[-1].what == "as soon as somebody sweeps, “then” can be claimed"
+        assert "Tasks that wait for it were not updated. No process enforces time limits." in said(told)
+        assert told.next[-1].what == "as soon as a process enforces time limits, “then” can be claimed"
 
     unswept(scene)
 
@@ -155,7 +155,7 @@ def test_a_parked_service_a_role_and_a_run_are_part_of_the_picture() -> None:
         assert lease is not None
         await lease.fail(Failure(ErrorClass.RATE_LIMIT, "429", Millis(3_600_000), ("api",)))
         told = await asked(watch, task)
-        assert "it needs “api”, which asked everybody to wait. It is parked for another 1h." in said(told)
+        assert "it needs “api”, which asked to wait. It is paused for another 1h." in said(told)
         await asyncio.sleep(3_601)
         told = await asked(watch, task)
         assert "any agent that asks for the role “writer” can have it." in said(told)
@@ -165,7 +165,7 @@ def test_a_parked_service_a_role_and_a_run_are_part_of_the_picture() -> None:
         await watch.end_run(nightly, "enough")
         await asyncio.sleep(1)
         assert "was ended 1s ago: enough." in said(await asked(watch, nightly))
-        assert "was called off 1s ago: enough." in said(await asked(watch, task))
+        assert "was cancelled 1s ago: enough." in said(await asked(watch, task))
 
     play(scene)
 
@@ -188,12 +188,12 @@ def test_a_used_up_account_of_those_who_could_take_it_is_named() -> None:
         await say(writer)
         told = await asked(watch, task)
         assert (
-            "“a” is ready, but everybody who could take it is kept:"
-            " ada uses “acme”, which asked everybody to wait. It is parked for another 1h." in said(told)
+            "“a” is ready, but every agent that could take it is paused:"
+            " ada uses “acme”, which asked to wait. It is paused for another 1h." in said(told)
         )
         assert told.next[0].at == now + 3_600_000
         await say(msgspec.structs.replace(writer, waits="the fleet is paused"))
-        assert "everybody who could take it is kept: ada: the fleet is paused." in said(await asked(watch, task))
+        assert "every agent that could take it is paused: ada: the fleet is paused." in said(await asked(watch, task))
         for free in (msgspec.structs.replace(writer, waits=""), msgspec.structs.replace(writer, task="t_other")):
             await say(free)
             assert "can have it." in said(await asked(watch, task)), "somebody may take it, or is at work"
@@ -230,7 +230,7 @@ def test_a_wide_fan_in_is_summed_up_and_bounded() -> None:
         told = await asked(watch, whole)
         assert f"is waiting for {LOOK_MOST * 2} tasks." in said(told)
         assert "not looked at" in said(told)
-        assert any("more stand in the way" in one for one in told.beside)
+        assert any("more are before it" in one for one in told.beside)
         assert len(told.beside) <= 6
 
     play(scene)
@@ -300,7 +300,7 @@ def test_a_circle_is_named() -> None:
     rows = [_task(0, [1]), _task(1, [2]), _task(2, [1])]
     facts = Facts(_NOW, rows[0].task.id, {row.task.id: row for row in rows})
     told = explain(rows[0], facts)
-    assert told.chain[-1].says == ("It waits in a circle, which never ends by itself: “n1” → “n2” → “n1”.",)
+    assert told.chain[-1].says == ("It waits in a circle, which does not end by itself: “n1” → “n2” → “n1”.",)
 
 
 def test_a_task_that_stands_nowhere_is_said_to_be_our_fault() -> None:

@@ -79,7 +79,7 @@ def test_a_task_that_nobody_answers_for_is_blocked() -> None:
         assert (await lease.request("oracle", "handoff", "access?", timeout="1m", retries=0)).blocked
         (trouble,) = (await seen(stage)).troubles
         assert trouble.kind == "blocked"
-        assert "nobody has answered" in trouble.what
+        assert "without an answer" in trouble.what
 
     play(scene)
 

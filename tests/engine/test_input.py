@@ -19,7 +19,7 @@ UNSTORABLE = ["a\0b", "a\nb", "\ud800"]
 
 BAD_SUBMISSIONS: dict[str, tuple[Call, str, str]] = {
     "payload over 1 MiB": (lambda w: w.submit("a", payload=BIG), "too_large", "payload of a is larger than 1048576"),
-    "payload that is no JSON": (
+    "payload that is not JSON": (
         lambda w: w.submit("a", payload={1, object()}),
         "not_json",
         "cannot be written as JSON",
@@ -36,7 +36,7 @@ BAD_SUBMISSIONS: dict[str, tuple[Call, str, str]] = {
         "control character U+001B at position 1",
     ),
     "no name": (lambda w: w.submit(""), "bad_name", "name must not be empty"),
-    "name that is no text": (lambda w: w.submit_many([{"name": 5}]), "bad_name", "task number 1 has no name"),
+    "name that is not text": (lambda w: w.submit_many([{"name": 5}]), "bad_name", "task number 1 has no name"),
     "negative priority": (lambda w: w.submit("a", priority=-1), "bad_priority", "it must be 0 to 1000000"),
     "fractional priority": (lambda w: w.submit_many([{"name": "a", "priority": 1.5}]), "bad_field", "Expected `int`"),
     "unknown need": (
@@ -178,7 +178,7 @@ def test_a_holder_of_nothing_is_refused(task: TaskId, agent: str) -> None:
             with pytest.raises(Refused, match="there is no task") as caught:
                 await engine.do(command)
             assert caught.value.code == "unknown_task"
-        with pytest.raises(LeaseLost, match="nobody holds the task"):
+        with pytest.raises(LeaseLost, match="no agent holds the task"):
             await engine.check_in(CheckIn(task, token, who))
         assert stage.contents() == before
 

@@ -44,7 +44,7 @@ def test_a_question_outlives_the_deadline_of_its_run_and_the_steps_beside_it_do_
         await working.renew()
         assert working.until_limit > 100 * MINUTE * 1_000, "and its holder hears of it with the next renewal"
         (told,) = (await why(stage.store, run)).chain[0].says[-1:]
-        assert told == f"Its clock stands while {question} is open; 20m are left of its time."
+        assert told == f"Its time limit is paused while {question} is open; 20m are left of its time."
 
         await asyncio.sleep(8 * 60 * MINUTE - 2)  # a night
         assert [one.closed_at for one in await watch.questions()] == [None]

@@ -1,4 +1,4 @@
-"""Verification on every store: what is said to be done counts once it was verified, whoever says so."""
+"""Verification on every store: what is reported as done counts once it was verified, whoever says so."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_holder_that_is_lost_after_it_said_done_leaves_a_question_and_a_stale_
         await asyncio.sleep(60)
         await watch.sweep_once()
         (question,) = await watch.questions()
-        assert "whoever held it is gone" in question.text
+        assert "its holder is gone" in question.text
         await watch.answer(question.id, "retry")
         again = await taken(watch, task, "bob")
         with pytest.raises(LeaseLost):

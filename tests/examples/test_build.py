@@ -27,7 +27,7 @@ def test_the_talk_builds_the_project_on_standard_input_and_output(tmp_path: Path
         f"MERGED {name}" for name in ("store", "api", "mail", "web")
     ]
     assert 'REJECT store bob "already claimed"' in said
-    assert 'REJECT api bob "nobody audits their own build"' in said
+    assert 'REJECT api bob "an agent cannot audit its own build"' in said
     assert "AUDIT web FAIL there are no tests" in said
     assert {"ACK mail bob", "ACK mail cat"} <= set(said)
     assert said[-1] == "BUILD COMPLETE components"

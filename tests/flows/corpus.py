@@ -146,6 +146,6 @@ SENSELESS = {
     "a bomb": ("a: &a [x, x]\nb: &b [*a, *a]\nsteps: [*b]", "f.yaml:1:4: An anchor (&a) is not taken"),
     "a tab": ("steps:\n\t- id: a", "f.yaml:2:1: A tab indents this line, and YAML takes only spaces"),
     "a key twice": ("name: a\nname: b", "f.yaml:2:1: The key 'name' is given twice, first on line 1"),
-    "no flow": ("- a", "This is no flow"),
+    "no flow": ("- a", "This is not a flow"),
 }  # fmt: skip
 """What only the loader can tell, and what it says first."""

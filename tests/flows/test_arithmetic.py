@@ -127,8 +127,8 @@ def test_cycles_and_missing_needs_are_found(tmp_path: Path) -> None:
         ("steps: [{id: a, retry: {retry: 1}}]", "1:25", "steps.a.retry has no figure 'retry'"),
         ("steps: [{id: a, retry: -1}]", "1:17", "retry.retries must be a whole number, 0 or more"),
         ("steps: [{id: a, retry: {retry_after_default: 6m}}]", "1:17", "must be at most retry.retry_after_cap"),
-        ("just words", "1:1", "This is no flow"),
-        ("name: x", "1:1", "This is no flow"),
+        ("just words", "1:1", "This is not a flow"),
+        ("name: x", "1:1", "This is not a flow"),
         ("a: &x 1", "1:4", "An anchor (&x) is not taken"),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_file_that_is_too_large_is_not_even_parsed() -> None:
 def test_a_missing_library_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(Refused, match=r"pip install 'allswell\[flows\]'") as caught:
+    with pytest.raises(Refused, match=r"uv tool install '\.\[flows\]'") as caught:
         load("a: 1", "flow.yaml")
     assert caught.value.code == "missing_extra"
 

@@ -127,11 +127,11 @@ def help_pages() -> str:
     pages = []
     environment = {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
     with patch.dict(os.environ, environment):
-        for name in ("", *app.commands().named):
+        for typed in ("--help", "help all", "help topics", *(f"{name} --help" for name in app.commands().named)):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                code = app.run([*name.split(), "--help"])
-            pages.append(f"$ allswell {name} --help".replace("  ", " ") + f"\n{out.getvalue()}(exit code {code})\n")
+                code = app.run(typed.split())
+            pages.append(f"$ allswell {typed}\n{out.getvalue()}(exit code {code})\n")
     return "\n".join(pages)
 
 

@@ -136,7 +136,7 @@ def test_settings_with_which_no_supervisor_starts_are_broken_at_every_screen(tmp
     for words in ((), ("doctor",), ("watch", "--once"), ("agents",)):
         said = run(*words, cwd=tmp_path, COLUMNS="300", **ROOMY)
         assert said.code == (0 if words in (("watch", "--once"), ("agents",)) else 1), words
-        for part in ("The settings are wrong: ", "agents.shell.command: no word of it names {prompt}"):
+        for part in ("The settings have an error: ", "agents.shell.command: it contains neither {prompt}"):
             assert part in " ".join(said.out.split()), words
     code, seen = status(tmp_path)
     assert (code, kinds(seen), seen["needs"][0]["command"]) == (1, ["settings"], "allswell config")

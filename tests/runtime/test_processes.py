@@ -132,7 +132,7 @@ def test_a_process_that_hangs_is_told_and_then_killed_with_its_children(tmp_path
 
 
 def test_a_process_of_ours_starts_no_other() -> None:
-    with pytest.raises(Refused, match="nobody would end it in time"):
+    with pytest.raises(Refused, match="it could not be ended"):
         call_in_process(tool(), work.nested, (), {})
 
 

@@ -91,7 +91,7 @@ def test_an_id_names_its_task() -> None:
 def test_the_paragraph_says_what_was_seen_last_and_what_went_wrong() -> None:
     said = told(receipt(survivors=(7,), warnings=("the disk is full",)))
     assert said == (
-        "night was told to stop after 1ms: its limit of 15m was reached. It had given no proof of progress."
+        "night was told to stop after 1ms: its limit of 15m was reached. It had given no sign of progress."
         " Process 7 still runs. Warning: the disk is full."
     )
 

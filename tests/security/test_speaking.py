@@ -97,7 +97,7 @@ def test_an_agent_has_neither_anothers_voice_nor_a_humans(theirs: Path) -> None:
     tasks = msgspec.json.decode(allswell("tasks", "--all", "--json", cwd=folder).stdout)["tasks"]
     assert {task["name"]: task["state"] for task in tasks} == {"honest": "done", "evil": "done", "manual": "held"}
     asked = msgspec.json.decode(allswell("questions", "--all", "--json", cwd=folder).stdout)["questions"]
-    assert [one["choice"] for one in asked] == ["withdrawn"], "nobody has answered it"
+    assert [one["choice"] for one in asked] == ["withdrawn"], "no agent has answered it"
 
 
 _FORGER = """

@@ -121,14 +121,14 @@ def test_a_role_can_turn_off_what_all_others_have(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, line, says",
     [
-        ('\nagent_timeot = "15m"', 2, "there is no setting 'agent_timeot'; did you mean agent_timeout?"),
+        ('\nagent_timeot = "15m"', 2, "no such setting: 'agent_timeot'; did you mean agent_timeout?"),
         ("AGENT_TIMEOUT = 1", 1, "did you mean agent_timeout?"),
-        ("[retry]\n\nbackof = 1", 3, "there is no setting 'retry.backof'; did you mean retry.backoff?"),
+        ("[retry]\n\nbackof = 1", 3, "no such setting: 'retry.backof'; did you mean retry.backoff?"),
         ("backoff = 1", 1, "did you mean retry.backoff?"),
-        ("[roles.critic]\nidel = 1", 2, "there is no setting 'idel' that a role can have; did you mean idle?"),
+        ("[roles.critic]\nidel = 1", 2, "no such setting: 'idel' that a role can have; did you mean idle?"),
         ("[roles.critic]\nstore = 'memory:'", 2, "store cannot be set for a role"),
-        ("[colour]\nx = 1", 1, "there is no setting 'colour'; `allswell config` lists them all"),
-        ("retry = 5", 1, "there is no setting 'retry'"),
+        ("[colour]\nx = 1", 1, "no such setting: 'colour'; `allswell config` lists them all"),
+        ("retry = 5", 1, "no such setting: 'retry'"),
         ("roles = 5", 1, "must be a table such as [roles.critic]"),
         ("[roles]\ncritic = 5", 2, "roles.critic must be a table such as [roles.critic]"),
         ('[roles.""]\nidle = 5', 2, "a role needs a name"),
@@ -203,7 +203,7 @@ def test_a_folder_of_that_name_is_no_file(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_nearly_a_setting_is_a_mistake(tmp_path: Path) -> None:
     message = refused(tmp_path, ALLSWELL_AGENT_TIMOUT="5m").message
-    assert "ALLSWELL_AGENT_TIMOUT: there is no setting of this name; did you mean ALLSWELL_AGENT_TIMEOUT?" in message
+    assert "ALLSWELL_AGENT_TIMOUT: no such setting; did you mean ALLSWELL_AGENT_TIMEOUT?" in message
 
 
 def test_a_variable_that_is_nothing_like_a_setting_is_somebody_elses(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_every_group_names_kinds_there_are() -> None:
     "wrong, says",
     [
         ("[sinks.x]", r'allswell\.toml:1: sinks\.x\.kind: which kind of sink is it\? write kind = "webhook"'),
-        ('[sinks.x]\nkind = "email"', r"allswell\.toml:2: sinks\.x\.kind: 'email' is no kind of sink"),
+        ('[sinks.x]\nkind = "email"', r"allswell\.toml:2: sinks\.x\.kind: 'email' is not a kind of sink"),
         ('[sinks.x]\nkind = "webhook"', r"sinks\.x\.url: where to\?.*sinks\.x\.secret_env: what is sent is signed"),
         ('[sinks.x]\nkidn = "webhook"', r"sinks\.x has no 'kidn'; did you mean 'kind'\?"),
         ('[sinks.x]\nkind = "notion"\nquiet = "late"', r"a sink of kind notion has no quiet; it has kind, begins"),
@@ -66,12 +66,15 @@ def test_every_group_names_kinds_there_are() -> None:
         ('[sinks.x]\nkind = "webhook"\ntimeout = 0', r"sinks\.x\.timeout: must be more than nothing"),
         ('[sinks.x]\nkind = "webhook"\ntimeout = "soon"', r"sinks\.x\.timeout "),
         ('[sinks.x]\nbegins = "later"', r'sinks\.x\.begins must be "now" or "start"'),
-        ('[sinks.x]\nkind = "alerts"', "whom does it tell"),
-        ('[sinks.x]\nkind = "alerts"\nroutes = { warn = "ntfy://x" }', "'warn' is no severity; did you mean 'warning'"),
+        ('[sinks.x]\nkind = "alerts"', "it has no routes"),
+        (
+            '[sinks.x]\nkind = "alerts"\nroutes = { warn = "ntfy://x" }',
+            "'warn' is not a severity; did you mean 'warning'",
+        ),
         ('[sinks.x]\nkind = "alerts"\nroutes = "ntfy://x"', "must be a table"),
         ('[sinks.x]\nkind = "alerts"\nquiet = "late"\nroutes = { info = "ntfy://x" }', "'late' are no hours"),
         ('[sinks.x]\nkind = "notion"', "token_env = "),
-        ('[sinks.x]\nkind = "notion"\ntoken_env = "T"\ndatabase = "log"', "'log' is no id of Notion's"),
+        ('[sinks.x]\nkind = "notion"\ntoken_env = "T"\ndatabase = "log"', "'log' is not an id of Notion's"),
         ('[sinks.x]\nkind = "chat"', r"sinks\.x\.url: which chat server\?.*sinks\.x\.channel: in which channel\?"),
         ('sinks = "all"', r"sinks must be tables"),
         ("[sinks]\nx = 1", r"sinks\.x must be a table"),
@@ -113,10 +116,13 @@ def test_secrets_of_webhook_requests_are_named_by_host(tmp_path: Path) -> None:
     "wrong, says",
     [
         ('webhook_secrets = "X"', r"allswell\.toml:1: webhook_secrets must be a table"),
-        ('[webhook_secrets]\n"https://x/" = "X"', r"allswell\.toml:2: .*is no host; write such as \"oracle\.example\""),
-        ('[webhook_secrets]\n"x.example" = 7', r"must be a name, or a list of names"),
+        (
+            '[webhook_secrets]\n"https://x/" = "X"',
+            r"allswell\.toml:2: .*is not a host; write such as \"oracle\.example\"",
+        ),
+        ('[webhook_secrets]\n"x.example" = 7', r"must be the name of a variable, or a list of them"),
         ('[webhook_secrets]\n"x.example" = []', r"which variable holds the secret\?"),
-        ('[webhook_secrets]\n"x.example" = "whsec_hunter2+/="', r"the secret itself does not stand here"),
+        ('[webhook_secrets]\n"x.example" = "whsec_hunter2+/="', r"the secret itself must not be written here"),
     ],
 )
 def test_a_mistake_about_secrets_is_told_with_its_place_and_without_them(tmp_path: Path, wrong: str, says: str) -> None:

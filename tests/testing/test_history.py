@@ -259,7 +259,7 @@ def test_what_nobody_was_told_may_have_happened_or_not() -> None:
     story.op("complete", 1).fate = Fate.UNKNOWN
     assert story.wrong() == [], "it did"
     story.drop("task_completed")
-    story.event(205, "task_cancelled", reason="called off")
+    story.event(205, "task_cancelled", reason="cancelled")
     story.set_task(state="cancelled", result=None, done_by=())
     assert story.wrong() == [], "it did not"
 

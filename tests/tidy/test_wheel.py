@@ -5,6 +5,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from allswell.interfaces.cli.help_pages import TOPICS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,3 +24,4 @@ def test_the_wheel_ships_types_and_sql(tmp_path: Path) -> None:
     }
     assert wanted <= shipped
     assert "allswell/py.typed" in shipped
+    assert {f"allswell/interfaces/cli/docs/{file}" for file, _ in TOPICS.values()} <= shipped

@@ -41,11 +41,11 @@ def test_a_message_is_settled_by_its_button(stage: Stage, tmp_path: Path) -> Non
         action = re.search(rf'action="(/questions/[^"]*{stage.queue}[^"]*/answer)"', text)
         assert action is not None
         assert operator.post(action[1], {"option": "cancel"}).status == 303
-        text = shown(operator, "/worker", "1 answered, not yet applied", "nobody works on it", "by key operator")
+        text = shown(operator, "/worker", "1 answered, not yet applied", "no process works on it", "by key operator")
         assert f'id="m-{stage.queue}-{message}"' in text
         with worker:
             until(lambda: (stage.trouble(message) or ("", "", 0))[0] == "cancelled", "it is carried out")
         stage.send("work", "nobody is there for it")
-        text = shown(operator, "/worker", "1 can be read now", "the oldest for", "nobody works on it")
+        text = shown(operator, "/worker", "1 can be read now", "the oldest for", "no process works on it")
         assert "NO_STOCK" not in text.split("Queue ")[0]
         assert not re.search(r"postgresql://[^*<]*:[^*<]+@", shown(operator, "/settings", "store"))

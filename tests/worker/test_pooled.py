@@ -73,5 +73,5 @@ def test_it_works_behind_a_pooler_in_transaction_mode(
         assert caps == ["1200ms"] * 10
         assert worker.counts()["stuck"] == 1
         assert "Query cancelled due to timeout" in caplog.text
-        assert "polled for, not listened for" in caplog.text
+        assert "the worker polls for messages" in caplog.text
         assert left_behind(url) == []

@@ -48,7 +48,7 @@ def test_it_looks_first_and_may_be_repeated_and_run_by_two_at_once(pg_url: str) 
         "installed PGMQ 1.13.0 from its SQL",
         "made the worker's own tables (allswell_worker)",
         "made queue orders",
-        "new messages will be told of (LISTEN), beside polling",
+        "notification of new messages is on (LISTEN), beside polling",
     ]
     again: list[str] = []
     both = [threading.Thread(target=setup, args=(pg_url, "more"), kwargs={"say": again.append}) for _ in range(2)]
@@ -59,7 +59,7 @@ def test_it_looks_first_and_may_be_repeated_and_run_by_two_at_once(pg_url: str) 
     assert sorted(again) == sorted(
         ["the store is there", "PGMQ is there (as SQL)", "the worker's own tables are there"] * 2
         + ["made queue more", "queue more is there"]
-        + ["new messages will be told of (LISTEN), beside polling", "new messages are told of already"]
+        + ["notification of new messages is on (LISTEN), beside polling", "notification of new messages is on already"]
     )
 
 
@@ -69,7 +69,7 @@ def test_columns_are_read_by_name_whatever_the_version(pg_url: str) -> None:
         connection.execute(OLD_PGMQ.format(headers=", headers jsonb", headers_column=", headers").encode())
     said: list[str] = []
     setup(pg_url, "old", say=said.append)
-    assert "this PGMQ cannot tell of new messages: the worker polls" in said
+    assert "this PGMQ cannot notify of new messages: the worker polls" in said
     seen: list[object] = []
     worker = Worker(pg_url, "old", poll_interval=0.1, concurrency=1)
     worker.handler("work")(lambda message, _connection: seen.append((message.payload, message.headers)))
@@ -100,7 +100,7 @@ def test_what_cannot_be_used_is_refused_with_what_to_do(pg_url: str, pg_cluster:
     foreign, old = pg_cluster.create_database(), pg_cluster.create_database()
     with psycopg.connect(foreign) as connection:
         connection.execute("CREATE SCHEMA pgmq")
-    with pytest.raises(Refused, match="somebody else's, or half of a set-up"):
+    with pytest.raises(Refused, match="another program's, or an incomplete setup"):
         setup(foreign, "orders")
     with psycopg.connect(old) as connection:
         connection.execute(OLD_PGMQ.format(headers="", headers_column="").encode())

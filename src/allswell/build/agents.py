@@ -378,7 +378,7 @@ class CommandBuilder:
             raise RuntimeError(f"exit code {code}: {last}"[:500])
         url = self._pr_url.replace("{component}", job.component) or last
         if not is_url(url):
-            raise RuntimeError(f"its last line is no address of a pull request: {url[:200]}")
+            raise RuntimeError(f"its last line is not an address of a pull request: {url[:200]}")
         return url
 
 

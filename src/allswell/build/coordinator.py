@@ -479,7 +479,7 @@ class Coordinator:
                 await self._count_silence_from(step, heard)
         answers, left_out = few_refusals(answers)
         if left_out:
-            _log.warning("%s said much that does not count; %d refusals are not told", heard.who, left_out)
+            _log.warning("%s sent many lines that do not count; %d refusals were not sent", heard.who, left_out)
         self._replies += answers
         return [] if heard.mark in self._pending else [heard.mark]
 

@@ -92,14 +92,16 @@ class _SpecReader:
         """The whole file."""
         top = root.value
         if not isinstance(top, dict) or "components" not in top:
-            self._wrong(root, "components", "This is no spec of a build.", "Begin with `components:` and a list.")
+            self._wrong(root, "components", "This is not a spec of a build.", "Begin with `components:` and a list.")
             return WrittenSpec(name, mistakes=tuple(self.mistakes))
         self._known(top, _TOP_KEYS, "A spec")
         if "name" in top:
             name = self._name(top["name"], name)
         url = self._text(top["url"], "url") if "url" in top else ""
         if url and not is_url(url):
-            self._wrong(top["url"], "url", f"{url[:80]!r} is no address.", "Write such as https://example.org/spec.")
+            self._wrong(
+                top["url"], "url", f"{url[:80]!r} is not an address.", "Write such as https://example.org/spec."
+            )
         components = [one for node in self._components(top["components"]) if (one := self._component(node))]
         return WrittenSpec(name, tuple(components), tuple(self.mistakes), url)
 

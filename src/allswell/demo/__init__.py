@@ -41,10 +41,10 @@ _STEPS: tuple[tuple[str, tuple[str, ...], int], ...] = (
         124,
     ),
     ("Before it was ended, its work was kept:", ("allswell", "diff", NAME), 0),
-    ("Now somebody tidies up, and it is gone …", ("rm", "parser.py"), 0),
+    ("Now the file is deleted by mistake …", ("rm", "parser.py"), 0),
     ("… and brought back:", ("allswell", "recover", NAME, "--apply"), 0),
     ("The same task goes on where it was:", ("allswell", "run", "--resume", NAME), 0),
-    ("And how do things stand?", ("allswell",), 0),
+    ("And now?", ("allswell",), 0),
 )
 
 
@@ -61,8 +61,19 @@ def tell(keep: str | None = None) -> bool:
         "hung, noticed, kept, lost, brought back, done" if well else "this is not as it should be; please report it"
     )
     print(f"\n{_painted('All’s well' if well else 'All is not well', '1;32' if well else '1;31')}: {ending}.")
-    print(f"It all lies in {folder}: look around there, for example with `allswell why {shlex.quote(NAME)}`.")
+    print(f"Everything is still there. To look at it, type:\n  {_painted(_look_again(folder), '36')}", flush=True)
     return well
+
+
+def _look_again(folder: Path) -> str:
+    """A command that works as it is typed, wherever `allswell` is installed and whatever is on PATH."""
+    beside = Path(sys.executable).with_name("allswell")
+    on_path = shutil.which("allswell")
+    if on_path and beside.exists() and Path(on_path).samefile(beside):
+        program = ["allswell"]
+    else:
+        program = [str(beside)] if beside.exists() else [sys.executable, "-m", "allswell"]
+    return f"cd {shlex.quote(str(folder))} && {shlex.join([*program, 'why', NAME])}"
 
 
 def _folder(keep: str | None) -> Path:

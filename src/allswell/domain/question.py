@@ -122,7 +122,7 @@ _DOES: Mapping[AnswerAction, str] = {
     AnswerAction.INCREASE_COST: "it goes on, and may cost more",
     AnswerAction.ACCEPT: "it counts as done",
     AnswerAction.SKIP: "it ends without being done",
-    AnswerAction.RETRY: "it goes on, and is told your choice",
+    AnswerAction.RETRY: "it goes on, with your choice",
     AnswerAction.ALLOW: "it goes on, and may make this one call",
     AnswerAction.REPLY: "it goes on, with your answer",
     AnswerAction.PROBE: "it is tried again now",
@@ -239,7 +239,7 @@ SERVICE_OPTIONS = (
     Option("wait", "Go on with one try per pause, and ask no more until it has recovered", AnswerAction.WAIT),
 )
 
-FLOW_LEFT_OPTIONS = (Option("call_off", "Call the flow off", AnswerAction.SKIP),)
+FLOW_LEFT_OPTIONS = (Option("call_off", "Cancel the flow", AnswerAction.SKIP),)
 """Going on is no option: a flow goes on when its program is run again."""
 
 _WHAT_HAPPENED = {
@@ -266,8 +266,8 @@ def repeated_idle(task: TaskId, name: str, count: int, idles: int, limit: int | 
     length = "" if limit is None else f", the last time for {show(limit)}"
     shown = f" It printed last:\n{said.strip()}\n" if said.strip() else " It printed nothing. "
     return (
-        f"Task {label} has {what} {times}{length}. Possible causes: it hangs, it waits for something that nobody"
-        f" sees, or it works without a sign.{shown}How should we proceed?"
+        f"Task {label} has {what} {times}{length}. Possible causes: it hangs, it waits for something that"
+        f" cannot be seen, or it works without a sign.{shown}How should we proceed?"
     )
 
 

@@ -140,9 +140,9 @@ def wrong_with_template(template: str) -> str:
     """What is wrong with a template; empty if nothing is."""
     for found in _PIECE.finditer(template):
         if found[0] in ("{", "}"):
-            return "a brace that stands alone: write {{ or }} for one, {data.name} for a field"
+            return "a single brace: write {{ or }} for one, {data.name} for a field"
         if found[1] is not None and not _PATH.fullmatch(found[1]):
-            return f"{found[0]!r} is no place of a field: write names with dots between them, such as {{data.name}}"
+            return f"{found[0]!r} is not a place of a field: write names with dots between them, such as {{data.name}}"
     return ""
 
 
@@ -178,7 +178,7 @@ def _as_text(value: object, path: str, where: str) -> str:
         if len(text) <= _MOST:
             return text
         raise Refused("bad_field", f"{path!r} has {len(text):,} letters, which is too much for {where}", where=path)
-    raise Refused("bad_field", f"{path!r} is no text and no number, so it cannot stand in {where}", where=path)
+    raise Refused("bad_field", f"{path!r} is neither text nor a number, so it cannot be used in {where}", where=path)
 
 
 # The URL of a store, as it may be shown: without its password, however oddly it is written.

@@ -379,7 +379,7 @@ class Engine:
             for granted in answer if isinstance(answer, list) else ():
                 if isinstance(granted, Granted) and granted.lease.command == NO_COMMAND:
                     lease = granted.lease
-                    gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "nobody took it")
+                    gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "claim cancelled by caller")
                     self._decisions.ask(gone).add_done_callback(_forget)
 
     def _tell(self, news: CommitEffects) -> None:

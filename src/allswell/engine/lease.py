@@ -329,7 +329,7 @@ class Held:
         """How a request of this task's stands: `open`, `blocked` or its end, and its result or the reason, as JSON."""
         row = await self._engine.store.view_task(request)
         if row is None or row.task.spec.origin is None or row.task.spec.origin.task != self.task:
-            raise Refused("unknown_request", f"{request} is no request of this task", where="request")
+            raise Refused("unknown_request", f"{request} is not a request of this task", where="request")
         task, progress = row.task, row.task.record.request
         if task.state == "done":
             return "done", (await self._engine.store.view_payload(request))[1]

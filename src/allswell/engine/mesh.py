@@ -120,9 +120,9 @@ class KnownAgents:
             return
         known = await self._seen()
         if to not in known:
-            near = did_you_mean(to, sorted(known | set(self._set_up))) or "; for whoever has a role, ask role:NAME"
+            near = did_you_mean(to, sorted(known | set(self._set_up))) or "; for any agent with a role, ask role:NAME"
             raise Refused(
-                "unknown_agent", f"nobody is called {to!r}: not set up here, no key, never seen{near}", where="to"
+                "unknown_agent", f"no agent is called {to!r}: not set up here, no key, never seen{near}", where="to"
             )
         self._checked.add(to)
 

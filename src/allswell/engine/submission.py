@@ -58,7 +58,7 @@ def _listed(value: object, where: str) -> tuple[Any, ...]:
     names = []
     for name in value:
         if not isinstance(name, str):
-            raise Refused("bad_field", f"{where} must be a list of names, and {name!r} is none", where=where)
+            raise Refused("bad_field", f"{where} must be a list of names, and {name!r} is not", where=where)
         names.append(name)
     return tuple(dict.fromkeys(names))
 

@@ -136,7 +136,7 @@ class TimeReader:
                 figures[key] = Figure(name, value, self._said.place(one))
         if broken := broken_rules(Policy(retry=policy)):
             self._said.wrong(
-                entry, f"{path} cannot be: {'; '.join(rule.says for rule in broken)}.", "Mend these figures."
+                entry, f"{path} cannot be: {'; '.join(rule.says for rule in broken)}.", "Correct these figures."
             )
             return None, None, None
         place = self._said.place(entry)
@@ -455,7 +455,7 @@ def _found(text: str) -> Iterator[tuple[ValueReference | None, tuple[str, str] |
     try:
         template = parse(text)
     except BadTemplate as error:
-        yield None, (str(error), "docs/flows.md tells what can stand there.")
+        yield None, (str(error), "`allswell help flows` lists what is allowed there.")
         return
     for reference in references(template):
         yield reference, None
@@ -562,7 +562,7 @@ class _Reader:
         """Everything that the file says."""
         top = root.value
         if not isinstance(top, dict) or not {"timeouts", "steps"} & top.keys():
-            self.said.wrong(root, "This is no flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file.")
+            self.said.wrong(root, "This is not a flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file.")
             return FlowReading(self.figures.timeouts(None), (), tuple(self.said.findings), None)
         self.said.known(top, TOP_KEYS, "a flow")
         timeouts = self.figures.timeouts(top.get("timeouts"))

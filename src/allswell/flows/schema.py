@@ -211,7 +211,7 @@ def _checked(content: bytes | str, file: str, settings: Settings) -> tuple[Flow 
         root = load(content, file)
     except BadYaml as error:
         place = Place(file) if error.mark is None else Place(file, error.mark.line, error.mark.column)
-        fix = "Nothing else was looked at; mend this and check again."
+        fix = "Nothing else was looked at; fix this and check again."
         return None, [BAD_FLOW.broken(f"{error.says[0].upper()}{error.says[1:]}.", (), fix=fix, place=place)]
     read = read_flow(root, file, settings)
     told = [

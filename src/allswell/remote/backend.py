@@ -120,7 +120,7 @@ def _trouble(answer: HttpAnswer) -> Unavailable:
         return Unavailable(said, hint=None if problem is None else problem.hint)
     if problem is None:
         hint = "is this the address of `allswell serve`?"
-        raise Unavailable(f"the answer ({answer.status}) is none of a watch's", hint=hint)
+        raise Unavailable(f"the answer ({answer.status}) did not come from Allswell", hint=hint)
     raise error_of(problem)
 
 
@@ -290,7 +290,7 @@ class RemoteBackend:
                     return Claimed(list(_granted(granted)), sent + answering.waited_ms / 1000)
         except asyncio.CancelledError:
             with contextlib.suppress(RuntimeError):  # this watch is closing: its leases lapse
-                self._nursery.start(self._give_back(claim), name="what nobody took")
+                self._nursery.start(self._give_back(claim), name="claims that the caller cancelled")
             raise
 
     async def _give_back(self, claim: Claim) -> None:
@@ -298,7 +298,9 @@ class RemoteBackend:
             (granted,) = await self._say([claim])
             for one in _granted(granted):
                 lease = one.lease
-                await self._say([Release(self._ids.command(), lease.task, lease.token, lease.agent, "nobody took it")])
+                await self._say(
+                    [Release(self._ids.command(), lease.task, lease.token, lease.agent, "claim cancelled by caller")]
+                )
 
     async def claim_each(self, claims: Sequence[Claim]) -> tuple[list[list[Granted] | AllswellError], float]:
         """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""

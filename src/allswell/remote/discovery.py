@@ -89,9 +89,11 @@ def key_from(environ: Mapping[str, str]) -> str:
         shown, where = _read(Path(environ[FILE_VARIABLE])), FILE_VARIABLE
     if not shown:
         text = f"a server wants a key: set {VARIABLE}, or {FILE_VARIABLE} to a file that only you can read"
-        raise Refused("no_key", text, where=VARIABLE, hint="whoever has the store makes one: `allswell key create`")
+        raise Refused(
+            "no_key", text, where=VARIABLE, hint="`allswell key create` makes one, on the machine of the store"
+        )
     if parts_of(shown) is None:
-        raise Refused("bad_key", f"what {where} holds is no key: one begins with awk_", where=where)
+        raise Refused("bad_key", f"what {where} holds is not a key: one begins with awk_", where=where)
     return shown
 
 
@@ -104,5 +106,5 @@ def _read(path: Path) -> str:
                 raise Refused("open_key", text, where=FILE_VARIABLE)
             return file.read(_KEY_SOURCE_MOST).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text"
         raise Refused("no_key", f"{path} cannot be read: {why}", where=FILE_VARIABLE) from None

@@ -242,7 +242,7 @@ def supervise(
     """Start a process for the call, and see that it ends with its scope or when it is stopped."""
     module, qualname = reference(function)
     if multiprocessing.current_process().daemon:
-        text = f"{qualname} is called from a process of ours, which may start no other: nobody would end it in time"
+        text = f"{qualname} is called from a process of ours, which must not start another: it could not be ended"
         raise Refused("nested_process", text, where="on")
     arguments = _sent(qualname, args, kwargs)
     seconds = min(scope.remaining() + scope.grace_ms / 1_000, threading.TIMEOUT_MAX)

@@ -29,11 +29,11 @@ BAD_SETTING = CheckRule("bad_setting", Severity.ERROR, "Settings can be read, an
 RETRY_FIGURES = ("retries", "max_attempts", "backoff", "jitter", "retry_after_default", "retry_after_cap")
 BREAKER_FIGURES = ("breaker.pause", "breaker.open_after")
 _FIXES: Mapping[Part, str] = {
-    "all": "No command runs before this is mended; `allswell config NAME` explains a setting.",
-    "figures": "Only what looks runs before this is mended; `allswell config NAME` explains a setting.",
-    "sinks": "Nobody is told before this is mended; docs/sinks.md lists what a sink can have.",
-    "hooks": "The server does not start before this is mended; docs/server.md lists what a hook can have.",
-    "agents": "No agent is started before this is mended; docs/supervisor.md lists what an agent can have.",
+    "all": "No command runs until this is fixed; `allswell config NAME` explains a setting.",
+    "figures": "Only commands that read run until this is fixed; `allswell config NAME` explains a setting.",
+    "sinks": "No sink is used until this is fixed; `allswell help notifications` lists what a sink can have.",
+    "hooks": "The server does not start until this is fixed; `allswell help server` lists what a hook can have.",
+    "agents": "No agent is started until this is fixed; `allswell help fleet` lists what an agent can have.",
 }
 CALL, TOOL = "a call of a model", "a tool"
 

@@ -77,16 +77,14 @@ def _entry(agent: KnownAgent, *, worktree: bool, concurrency: int) -> str:
     lines += [f"pass_env = {_list(agent.pass_env)}"] if agent.pass_env else []
     lines += [f"concurrency = {concurrency}"] if concurrency != 1 else []
     if worktree:
-        lines.append("# Each task in a working tree of its own, on the branch allswell/TASK.")
+        lines.append("# Each task in a working tree of its own, on a branch of its own (allswell/NAME-OF-THE-TASK-…).")
         lines.append("worktree = true")
     else:
         lines.append(
             "# Set this once there is a git repository with a commit: each task gets a working tree of its own."
         )
         lines.append("worktree = false")
-    lines.append(
-        "# No step, no change, no processor time for so long: it is ended, its work kept, and the task tried again."
-    )
+    lines.append("# After this time without progress it is ended, its work is kept, and the task is tried again.")
     lines.append(f'idle = "{IDLE}"')
     return "\n".join(lines) + "\n"
 

@@ -137,7 +137,7 @@ class _SettingsReading:
                 return  # an empty table of a role sets nothing
             self._wrong(f"{'.'.join(path)} must be a table such as [roles.critic]", source, "figures")
         elif role == "":
-            said = "a role needs a name; what holds for every task stands outside [roles]"
+            said = "a role needs a name; settings for every task belong outside [roles]"
             self._wrong(said, source, "figures")
         elif name not in (SETTINGS if role is None else PER_ROLE):
             # What is no setting at all may have been meant to name the store.
@@ -164,7 +164,7 @@ class _SettingsReading:
                 self.take(path, environ[variable], source)
             elif near := _near(_bare(variable), map(_bare, _VARIABLES), ratio=0.8):
                 # A near miss is a mistake; anything else may be another program's.
-                self._wrong(f"there is no setting of this name; did you mean {PREFIX}{near}?", source)
+                self._wrong(f"no such setting; did you mean {PREFIX}{near}?", source)
             else:
                 strangers.append(variable)
         return strangers
@@ -200,7 +200,7 @@ def _unknown(name: str, role: str | None) -> str:
         return f"{name} cannot be set for a role; it holds for the whole watch"
     where = "" if role is None else " that a role can have"
     known = (*SETTINGS, *NAMED_TABLES) if role is None else PER_ROLE
-    return f"there is no setting {name!r}{where}; {hint(name, known)}"
+    return f"no such setting: {name!r}{where}; {hint(name, known)}"
 
 
 def hint(name: str, names: Iterable[str] = SETTINGS) -> str:

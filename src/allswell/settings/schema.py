@@ -135,7 +135,7 @@ _ALL = (
         "store",
         SettingKind.TEXT,
         None,
-        "Where the watch lives: sqlite:///path, postgresql://… or memory:. By default the nearest .allswell/ upward,"
+        "The store: sqlite:///path, postgresql://… or memory:. By default the nearest .allswell/ upward,"
         " or a new one here. In a file, a relative path counts from that file's folder.",
     ),
     # How one attempt is limited and watched.
@@ -144,7 +144,7 @@ _ALL = (
         "idle",
         SettingKind.DURATION,
         "idle",
-        "Ends an attempt that has given no proof of progress for so long. A role with a shorter agent_timeout does"
+        "Ends an attempt that has shown no progress for this time. A role with a shorter agent_timeout does"
         " not inherit it.",
         none="off",
     ),
@@ -164,13 +164,13 @@ _ALL = (
         "stall_threshold",
         SettingKind.COUNT,
         "stall_threshold",
-        "After so many missed check-ins in a row an agent is stalled, and its task is taken back.",
+        "After this number of missed check-ins in a row an agent is stalled, and its task is taken back.",
     ),
     _policy(
         "timeout_escalation",
         SettingKind.COUNT,
         "timeout_escalation",
-        "After so many timeouts (or stalls) of one task a human is asked.",
+        "After this number of timeouts (or stalls) of one task a human is asked.",
     ),
     _policy(
         "recovery_grace",
@@ -190,14 +190,14 @@ _ALL = (
         "run_idle",
         SettingKind.DURATION,
         None,
-        "Ends a command under `allswell run` that has given no proof of progress for so long. The fleet's is idle.",
+        "Ends a command under `allswell run` that has shown no progress for this time. The fleet's is idle.",
         none="off",
     ),
     Setting(
         "run_silence",
         SettingKind.DURATION,
         SILENCE,
-        "After so long without a sign of progress `allswell run` says so, in a line and by an alert; it ends nothing.",
+        "After this time without progress `allswell run` says so, in a line and by an alert; it ends nothing.",
         none="off",
     ),
     # What attempts may cost.
@@ -239,7 +239,7 @@ _ALL = (
         "verify_attempts",
         SettingKind.COUNT,
         "verify_attempts",
-        "After so many failed verifications of a task a human is asked; until then it goes back to its agent.",
+        "After this number of failed verifications of a task a human is asked; until then it goes back to its agent.",
     ),
     # How long scopes may take.
     *(_timeout(kind, what) for kind, what in _SCOPES.items()),
@@ -248,7 +248,7 @@ _ALL = (
         "scope_grace",
         SettingKind.DURATION,
         LIMITS.grace,
-        "How long what has been told to stop may take to do so before it is killed or given up.",
+        "How long something that was told to stop may take before it is killed or given up.",
     ),
     # What follows a failure.
     _policy(
@@ -270,7 +270,7 @@ _ALL = (
         "retry.retry_after_cap",
         SettingKind.DURATION,
         "retry.retry_after_cap",
-        "A longer wait that a provider asks for parks the service for everybody, and no attempt is spent.",
+        "A longer wait that a provider asks for parks the service for all tasks, and no attempt is used up.",
     ),
     _policy(
         "retry.max_attempts",
@@ -289,15 +289,17 @@ _ALL = (
         "retry.timeouts",
         SettingKind.COUNT,
         "retry.timeouts",
-        "Where set, a task is tried again so often in all, timeouts and failures together; then a human is asked.",
+        "If set: the number of retries of a task in all, after timeouts and failures together; then a human is asked.",
         none="off",
     ),
     # When a service is left alone.
     _breaker(
-        "open_after", SettingKind.COUNT, "After so many failures of a service in a row nobody calls it for a pause."
+        "open_after", SettingKind.COUNT, "After this number of failures in a row a service is not called for a pause."
     ),
-    _breaker("pause", SettingKind.DURATION, "How long it is left alone before one caller may probe it."),
-    _breaker("escalate_after", SettingKind.COUNT, "After so many failures of a service in a row a human is asked."),
+    _breaker("pause", SettingKind.DURATION, "How long it is not called before one caller may probe it."),
+    _breaker(
+        "escalate_after", SettingKind.COUNT, "After this number of failures of a service in a row a human is asked."
+    ),
     _breaker(
         "probe_lease",
         SettingKind.DURATION,
@@ -352,7 +354,7 @@ _ALL = (
         "usage_limit_pause",
         SettingKind.DURATION,
         USAGE_LIMIT_PAUSE,
-        "How long an account is parked, or a session left alone, that does not say when it can be used again.",
+        "How long an account or a session is paused that does not say when it can be used again.",
     ),
     Setting(
         "pause_on_question",
@@ -365,28 +367,28 @@ _ALL = (
         "socket_speakers",
         SettingKind.CHOICE,
         "attempt",
-        "Who may speak through an attempt's socket: only its own processes (`attempt`), or whoever knows its secret"
-        " (`secret`), for agents in containers or in a tmux that was there before.",
+        "Who may speak through an attempt's socket: only its own processes (`attempt`), or every process that"
+        " knows its secret (`secret`), for agents in containers or in a tmux that was there before.",
         choices=("attempt", "secret"),
     ),
     Setting(
         "question_reminder",
         SettingKind.DURATION,
         3_600_000,
-        "How often a supervisor reminds of questions that nobody has answered.",
+        "How often a supervisor reminds of open questions.",
         none="off",
     ),
     Setting(
         "fleet.lease",
         SettingKind.DURATION,
         30_000,
-        "A supervisor that is dead for so long loses its tasks to others.",
+        "A supervisor that is dead for this time loses its tasks to others.",
     ),
     Setting(
         "fleet.stop",
         SettingKind.DURATION,
         30_000,
-        "How long agents may finish what they are at when their supervisor is told to stop.",
+        "How long agents may finish their work when their supervisor is told to stop.",
     ),
     # What one attempt may put into the store.
     Setting(
@@ -414,24 +416,29 @@ _ALL = (
     ),
     # When it is told that a task is still blocked.
     Setting(
-        "mesh.escalate", SettingKind.DURATION, ESCALATION.after, "How long until the mesh is told of a blocked task."
+        "mesh.escalate",
+        SettingKind.DURATION,
+        ESCALATION.after,
+        "Time until the mesh channel is notified of a blocked task.",
     ),
-    Setting("mesh.remind", SettingKind.DURATION, ESCALATION.remind, "How often it is told again.", none="never"),
+    Setting("mesh.remind", SettingKind.DURATION, ESCALATION.remind, "How often it is notified again.", none="never"),
     # Requests between agents.
     *(setting for kind in REQUESTS for setting in _requests(kind)),
     Setting(
         "webhook_hosts", SettingKind.CHOICE, "public", "Where webhook requests may go.", choices=("public", "private")
     ),
     # A build: the seed's figures. `allswell coordinate` has an option for each.
-    _build("progress_every", SettingKind.DURATION, "A builder says PROGRESS at least so often."),
+    _build("progress_every", SettingKind.DURATION, "How often a builder must say PROGRESS."),
     _build(
-        "misses", SettingKind.COUNT, "A builder may miss so many PROGRESS in a row; then its component is free again."
+        "misses",
+        SettingKind.COUNT,
+        "PROGRESS messages that a builder may miss in a row; then its component is free again.",
     ),
     _build("claim_window", SettingKind.DURATION, "Claims so close together are decided by the chat server's clock."),
     _build("audit_timeout", SettingKind.DURATION, "So long after READY without a verdict it is announced again."),
-    _build("tasks_every", SettingKind.DURATION, "What can be claimed is announced again so often."),
-    _build("audit_failures", SettingKind.COUNT, "After so many failed audits another builder has to do it."),
-    _build("aborts", SettingKind.COUNT, "A component that was given back so often is asked about."),
+    _build("tasks_every", SettingKind.DURATION, "How often open components are announced again."),
+    _build("audit_failures", SettingKind.COUNT, "Failed audits after which another builder takes over."),
+    _build("aborts", SettingKind.COUNT, "Ask a human about a component given back this often."),
     _build("limit", SettingKind.DURATION, "So long a whole build may take; then a human is asked."),
     # How messages are handled: the seed's figures. (The rules that hold them together: `domain.check.fleet`.)
     Setting(
@@ -465,7 +472,7 @@ _ALL = (
         "poison_after",
         SettingKind.COUNT,
         MESSAGES.poison_after,
-        "A message read so often without an end is quarantined.",
+        "A message that was read this often without an end is quarantined.",
     ),
     _worker(
         "unknown_type_pause",
@@ -494,29 +501,33 @@ _ALL = (
         HEALTH.critical_exhausted,
         "So many waits in vain for a connection are critical.",
     ),
+    _worker("health_window", SettingKind.DURATION, HEALTH.window, "Only events within this time count as critical."),
+    _worker("max_lifetime", SettingKind.SECONDS, 3_600, "A worker's database connection is replaced after this time."),
+    _worker("max_idle", SettingKind.SECONDS, 600, "A worker's spare database connection is closed after this time."),
     _worker(
-        "health_window", SettingKind.DURATION, HEALTH.window, "Only what happened within so long counts as critical."
+        "reconnect_timeout", SettingKind.SECONDS, 300, "How long a worker tries to get a database connection back."
     ),
-    _worker("max_lifetime", SettingKind.SECONDS, 3_600, "A connection of a worker's pool is made anew after so long."),
-    _worker("max_idle", SettingKind.SECONDS, 600, "A connection that a worker's pool has too many goes after so long."),
-    _worker("reconnect_timeout", SettingKind.SECONDS, 300, "How long a worker's pool tries to get a connection back."),
-    _worker("poll_interval", SettingKind.SECONDS, 1, "How often a worker looks for messages when nobody tells of any."),
-    _worker("stop_timeout", SettingKind.SECONDS, 10, "How long handlers may go on when their worker is told to stop."),
+    _worker("poll_interval", SettingKind.SECONDS, 1, "How often a worker looks for messages without a notification."),
+    _worker(
+        "stop_timeout", SettingKind.SECONDS, 10, "How long handlers may continue when their worker is told to stop."
+    ),
     # How patient the engine is.
     _pace("store_patience", "How long a command waits for a store that cannot be reached before it gives up."),
     _pace("retry_first", "The first pause before a store that failed is tried again; each is twice the last."),
     _pace("retry_most", "The longest such pause."),
     _pace("claim_poll", "How often a waiting claim looks again by itself."),
-    _pace("sweep_most", "The longest a sweeper sleeps when nothing is due."),
-    _pace("sweep_busy", "A sweeper's pause when what is due is locked by another one."),
-    _pace("set_aside", "How long a timer that could not be handled is left alone."),
+    _pace("sweep_most", "Longest pause between two checks of time limits."),
+    _pace("sweep_busy", "Pause when what is due is locked by another process."),
+    _pace("set_aside", "How long a timer that could not be handled is skipped."),
     _pace("follow_poll", "How often a follower of the journal looks again by itself."),
     _pace("service_trust", "How long a guard goes by what it last heard of a service that nothing is held against."),
     _pace("service_patience", "How long a guard waits for the store before it goes by its own process's breakers."),
     _pace("clock_jump", "Clocks drifting apart by more than this is a jump: the machine slept, or its clock was set."),
     # Where `allswell` and `allswell doctor` draw the line.
     _doctor(
-        "overdue", SettingKind.DURATION, "How long something may be due before the doctor says that nobody sweeps."
+        "overdue",
+        SettingKind.DURATION,
+        "How long something may be due before `doctor` says that no process enforces time limits.",
     ),
     _doctor("unclaimed", SettingKind.DURATION, "How long a task may be ready without an agent that takes it."),
     _doctor("behind", SettingKind.DURATION, "How old the first event that a follower has not read may be."),
@@ -562,12 +573,12 @@ def schema() -> dict[str, Any]:
     }
     top["sinks"] = {
         "type": "object",
-        "description": "Who is told of what happens: webhooks, alerts, a log in Notion.",
+        "description": "Who is notified: webhooks, alerts, a log in Notion.",
         "additionalProperties": _table({name: shape(kind) for name, kind in SINK.items()}),
     }
     top["hooks"] = {
         "type": "object",
-        "description": "Signed webhooks that the server takes at /hooks/NAME, and what becomes of them.",
+        "description": "Signed webhooks that the server takes at /hooks/NAME, and what is done with them.",
         "additionalProperties": _table({name: shape(kind) for name, kind in HOOK.items()}),
     }
     top["webhook_secrets"] = {

@@ -115,5 +115,5 @@ def _store_id(folder: Path) -> str:
         asyncio.run(open_once())
         store_id = read_store_id(database)
     if store_id is None:
-        raise Refused("not_a_store", f"{database} is no store of Allswell's", where="FOLDER")
+        raise Refused("not_a_store", f"{database} is not a store of Allswell's", where="FOLDER")
     return store_id

@@ -226,7 +226,7 @@ def doubt(found: os.stat_result) -> str | None:
             owner, us = user_name(found.st_uid), user_name(os.geteuid())
             return f"it belongs to {owner}, and you are {us}: {_NOT_USED}"
         case Distrust.ANYBODY:
-            return f"anybody can write to it: {_NOT_USED}; `chmod go-w` it once you have read it"
+            return f"other users can write to it: {_NOT_USED}; `chmod go-w` it once you have read it"
         case Distrust.GROUP:
             return (
                 f"the group {_group_name(found.st_gid)} can write to it: {_NOT_USED}; "

@@ -204,7 +204,7 @@ class Herald:
                 except CarrierLost as lost:
                     log.debug("%s: %s", self._name, lost)
                 except Exception:
-                    log.exception("%s failed; whoever waits still looks by itself", self._name)
+                    log.exception("%s failed; callers that wait still poll", self._name)
                     pause = _RETRY_MOST
                 finally:
                     self._hearing = False

@@ -736,7 +736,7 @@ def _abandon(task: asyncio.Task[T], scope: Scope) -> None:
     # library's reference ("Extending", task lifetime support); adr/0007 says why nothing plainer does.
     asyncio._unregister_task(task)  # noqa: SLF001
     task.add_done_callback(_ended)
-    log.warning("%s did not stop within its grace and was given up; it stands at %s", task.get_name(), _where(task))
+    log.warning("%s did not stop within its grace and was given up; it is at %s", task.get_name(), _where(task))
 
 
 def _where(task: asyncio.Task[T]) -> str:

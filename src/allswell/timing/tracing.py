@@ -168,7 +168,9 @@ def _set_up() -> Tracer:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise RuntimeError("a collector is named, and sending needs more: pip install 'allswell[telemetry]'") from None
+        raise RuntimeError(
+            "traces need the extra `telemetry`: install Allswell with it, as in `uv tool install '.[telemetry]'`"
+        ) from None
     theirs = _theirs()
     if theirs is not None:
         return theirs

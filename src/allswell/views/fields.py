@@ -137,7 +137,7 @@ def _problem(error: BaseException) -> ProblemShape:
         case Refused():
             return ProblemShape("refused", error.code, error.message, error.where, error.hint)
         case LeaseLost():
-            hint = f"stop working on it; `allswell why {error.task}` tells what became of it"
+            hint = f"stop working on it; `allswell why {error.task}` says what became of it"
             return ProblemShape(
                 "lease_lost", "lease_lost", str(error), "token", hint, task_id=error.task, token=error.token
             )

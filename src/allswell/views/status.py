@@ -153,7 +153,7 @@ class StatusShape(Struct, frozen=True):
             queues=[],
             builds=[],
             verdict=VerdictLevel.WELL,
-            headline="There is no watch here yet.",
+            headline="Nothing here yet.",
             waiting=[],
         )
 

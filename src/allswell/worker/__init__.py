@@ -10,7 +10,9 @@ from allswell.domain.worker.message import Message
 try:
     import psycopg_pool  # noqa: F401 - asked for once, here, so that what is missing is said plainly
 except ImportError as error:
-    raise ImportError("the worker needs `pip install 'allswell[worker]'`") from error
+    raise ImportError(
+        "the worker needs the extra `worker`: install Allswell with it, as in `uv tool install '.[worker]'`"
+    ) from error
 
 from allswell.worker.errors import BusinessFailure, HandlerFailure, OutOfTime, Permanent, Transient
 from allswell.worker.handlers import Handlers

@@ -119,7 +119,7 @@ def cancelled_by(error: psycopg.errors.QueryCanceled, *, by_timeout: bool) -> Me
     """A statement that was cancelled: by the limit on it, or by somebody."""
     if by_timeout:
         return MessageFailure(ErrorClass.TRANSIENT, TIMEOUT, TIMED_OUT)
-    return MessageFailure(ErrorClass.TRANSIENT, CANCELLED, f"Statement cancelled by somebody: {sentence(error)}")
+    return MessageFailure(ErrorClass.TRANSIENT, CANCELLED, f"Statement cancelled by another session: {sentence(error)}")
 
 
 def sentence(error: psycopg.Error) -> str:

@@ -96,9 +96,9 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 def _refuse_wrong_function(function: object, type_: str) -> None:
     if not callable(function):
-        raise Refused("bad_handler", f"the handler of {type_!r} is no function", where="handler")
+        raise Refused("bad_handler", f"the handler of {type_!r} is not a function", where="handler")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        text = f"the handler of {type_!r} yields, and nobody would take what it yields: it would never run"
+        text = f"the handler of {type_!r} yields, and nothing would read what it yields: it would never run"
         raise Refused("bad_handler", text, where="handler")
     try:
         inspect.signature(function).bind(None, None)

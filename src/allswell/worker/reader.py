@@ -313,7 +313,7 @@ class Listener(BackgroundThread):
             try:
                 with psycopg.connect(self._plan.conninfo, autocommit=True, **self._plan.connecting()) as connection:
                     if is_pooled(connection, self._plan.queue):
-                        log.info("a pooler stands before the database: messages are polled for, not listened for")
+                        log.info("a pooler is in front of the database: the worker polls for messages")
                         return
                     queue = Queue(self._plan.queue)
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(queue.channel)))

@@ -399,7 +399,7 @@ class WorkerSession:
         """Log and count an end without success, now that it is written."""
         self.figures.ended(counted)
         if counted == LATE:
-            log.warning("message %s was given to somebody else: how it ended here is not kept", token.id)
+            log.warning("message %s was given to another worker: how it ended here is not kept", token.id)
         elif isinstance(how, FailedForGood):
             log.info("message %s ended as failed (%s): %s", token.id, how.code, how.reason)
         elif counted != GIVEN_BACK:
@@ -431,7 +431,7 @@ class WorkerSession:
         if done:
             self.figures.handled()
         else:
-            log.warning("message %s was given to somebody else: what its handler wrote is not kept", token.id)
+            log.warning("message %s was given to another worker: what its handler wrote is not kept", token.id)
             self.figures.ended(LATE)
             with suppress(psycopg.Error):  # then it is held against the message, which stays in the queue
                 self.queue.came_back(connection, {token: attempt.too_slow()})

@@ -128,7 +128,7 @@ def _refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> N
             "no_tables", f"database {found.database!r} lacks tables or columns of the worker's: {remedy}", where="store"
         )
     if not _answer(connection, "queue_exists", queue.name):
-        text = f"database {found.database!r} has no queue {queue.name!r}: {remedy}, or mend the name"
+        text = f"database {found.database!r} has no queue {queue.name!r}: {remedy}, or fix the name"
         raise Refused("no_queue", text, where="queue")
 
 
@@ -148,14 +148,14 @@ def _make(connection: psycopg.Connection[Any], queue: Queue, say: Callable[[str]
         connection.execute(statement("create_queue"), (queue.name,))
         say(f"made queue {queue.name}")
     if not notify:
-        say("new messages are not told of: the worker polls")
+        say("no notification of new messages: the worker polls")
     elif not look(connection).has_notify:
-        say("this PGMQ cannot tell of new messages: the worker polls")
+        say("this PGMQ cannot notify of new messages: the worker polls")
     elif _answer(connection, "notifies", f'pgmq."{queue.table}"'):
-        say("new messages are told of already")
+        say("notification of new messages is on already")
     else:
         connection.execute(statement("notify_on"), (queue.name,))
-        say("new messages will be told of (LISTEN), beside polling")
+        say("notification of new messages is on (LISTEN), beside polling")
 
 
 def _pgmq(connection: psycopg.Connection[Any], found: PgmqFound, say: Callable[[str], None]) -> None:
@@ -166,9 +166,7 @@ def _pgmq(connection: psycopg.Connection[Any], found: PgmqFound, say: Callable[[
         say(f"PGMQ is there (extension {found.extension})" if found.extension else "PGMQ is there (as SQL)")
         return
     if found.has_schema:
-        text = (
-            "the schema pgmq is there, and PGMQ's functions are not: somebody else's, or half of a set-up; look at it"
-        )
+        text = "the schema pgmq is there, and PGMQ's functions are not: another program's, or an incomplete setup"
         raise Refused("foreign_schema", text, where="store")
     if found.available is not None and _version(found.available) >= OLDEST:
         try:

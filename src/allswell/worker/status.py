@@ -49,7 +49,7 @@ HELP = {
     "retried": "Messages that failed and are tried again.",
     "failed": "Messages that ended as failed, by a business rule.",
     "quarantined": "Messages that wait for an operator.",
-    "late": "Ends that were refused: the message was somebody else's by then.",
+    "late": "Ends that were refused: the message was another worker's by then.",
     "given_back": "Messages that were given back at a stop.",
     "stuck": "Handlers that did not come back in time.",
     "exhausted": "Waits in vain for a connection.",

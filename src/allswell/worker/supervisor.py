@@ -325,7 +325,7 @@ class WorkerProcesses:
         if not self._was_ready and all(one.ready for one in now):
             self._was_ready = True
             self._notice.ready(told)
-            self._tell_user(f"ready: {told}; Ctrl-C stops in good order")
+            self._tell_user(f"ready: {told}; Ctrl-C stops")
         self._notice.alive(told)
 
     def _end(self) -> None:

@@ -171,7 +171,7 @@ class VisibilityKeeper(BackgroundThread):
             if token.id in hidden:
                 attempt.hidden_again(since, visibility)
             elif token.id not in locked and self._shift.give_up(attempt):
-                log.warning("message %s is somebody else's now: its handler is given up", token.id)
+                log.warning("message %s is another worker's now: its handler is given up", token.id)
                 self._shift.figures.ended(LATE)
                 lost[token] = ""
         if lost:

@@ -17,7 +17,7 @@ def seen(sign: Sign, after: int, what: str = "x") -> EvidenceState:
     [
         (EvidenceState(BEGAN), AttemptFacts(), 5_000, Condition.SPAWNING, "started 5s ago"),
         (seen(Sign.OUTPUT, 4_000), AttemptFacts(), 5_000, Condition.WORKING, "it prints, the last time 1s ago"),
-        (EvidenceState(BEGAN), AttemptFacts(), 30_000, Condition.QUIET, "no proof of progress in 30s"),
+        (EvidenceState(BEGAN), AttemptFacts(), 30_000, Condition.QUIET, "no sign of progress in 30s"),
         (
             seen(Sign.PROTOCOL, 0, "claude: Bash"),
             AttemptFacts(),

@@ -196,7 +196,7 @@ def test_an_allowed_call_is_allowed_in_the_next_attempt_and_in_no_other() -> Non
     assert allowed is not None
     assert (allowed.token, allowed.tool, allowed.input) == (2, "Bash", '{"command":"git push"}')
     assert life.record.notes == (
-        "In attempt 2, and in no later one, this call is allowed, exactly as it stands: Bash(git push) be quick",
+        "In attempt 2, and in no later one, this call is allowed, exactly as written: Bash(git push) be quick",
     )
     assert life.claim("bob", at(3)).token == allowed.token
     life.release(at(4))

@@ -78,7 +78,7 @@ def test_no_agent_can_speak_as_a_human_by_the_options_that_it_offers(words: str)
 @pytest.mark.parametrize(
     "message, why",
     [
-        ("usage_limit", "its account had met a usage limit"),
+        ("usage_limit", "its account had reached a usage limit"),
         ("account_refused", "its provider refused its account"),
     ],
 )

@@ -49,6 +49,6 @@ def test_what_a_builder_is_at() -> None:
     assert [told(passed) for passed in (None, True, False)] == [
         "in audit",
         "passed, to be merged",
-        "mending it after an audit",
+        "fixing it after an audit",
     ]
     assert work_on(ComponentStanding("api", "held", holder="@a", token=Token(1))) == "building"

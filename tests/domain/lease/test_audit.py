@@ -38,8 +38,8 @@ def test_failures_count_for_one_builder_since_a_human_decided() -> None:
         ("b", (), 5, ""),
         ("b", ("b", "c"), 5, ""),
         ("b", ("c",), 5, "you are not among the auditors of this build"),
-        ("a", (), 5, "nobody audits their own build"),
-        ("a", ("a",), 5, "nobody audits their own build"),
+        ("a", (), 5, "an agent cannot audit its own build"),
+        ("a", ("a",), 5, "an agent cannot audit its own build"),
         ("b", (), 4, "it was said before the work was handed in"),
     ],
 )

@@ -191,6 +191,6 @@ def test_a_request_can_be_answered_until_its_last_millisecond_and_no_longer(take
     assert life.stands() == State.FAILED
     assert (life.case.due or life.case.lease) is None
     (told,) = [one for one in out.events if one.kind == "task_failed"]
-    said = "bob did not answer in time" if taken else "nobody took it in time"
+    said = "bob did not answer in time" if taken else "no agent took it in time"
     assert (told.data["reason"], told.data["message"]) == ("delegation_timeout", said)
     assert [one.outcome for one in life.attempts.values()] == (["delegation_timeout"] if taken else [])

@@ -114,7 +114,7 @@ def test_what_was_said_to_be_done_is_not_done_over_again_when_its_holder_is_lost
     one.complete(at(0), result='"mine"')
     one.tick(at(2))
     assert stands(one) == "waiting"
-    assert "has not been run to its end: whoever held it is gone" in one.question.text
+    assert "has not been run to its end: its holder is gone" in one.question.text
     assert judge(one, at(3), passed=False, by="grace").answer == AfterCheck(AfterAudit.ASK, 0, 3)
     assert stands(one) == "waiting", "an operator's look changes nothing for the worse"
     judge(one, at(4), passed=True, by="grace")

@@ -44,7 +44,7 @@ def test_each_sentence_comes_with_its_event() -> None:
         "✅ Unblocked: Oracle answered server access. Deploy webhook monitoring is not needed any more."
     )
     assert told("mesh_asked") == (
-        "🙋 Can anybody help? Oracle has not answered server access, and Deploy webhook monitoring needs it."
+        "🙋 Can any agent help? Oracle has not answered server access, and Deploy webhook monitoring needs it."
         " `allswell respond m_1.a` answers."
     )
 

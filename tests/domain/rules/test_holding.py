@@ -114,7 +114,7 @@ def test_a_late_check_in_is_refused() -> None:
         check_in(life.lease, CheckIn(task, Token(1), BOB), at(17))
     with pytest.raises(LeaseLost, match="another agent, not to bob"):
         check_in(life.lease, CheckIn(task, Token(2), BOB), at(17))
-    with pytest.raises(LeaseLost, match="nobody holds the task"):
+    with pytest.raises(LeaseLost, match="no agent holds the task"):
         check_in(None, CheckIn(task, Token(1), BOB), at(17))
 
 

@@ -37,8 +37,8 @@ def test_a_refused_login_is_asked_about_once_and_holds_the_account() -> None:
     assert asked(row) is row, "the second one finds it asked"
     question = question_of(ServiceRow("acme"))
     assert question.text == (
-        "Account acme: the login is refused (401). Its agents get no tasks before you answer, and no attempt is spent."
-        " Log in again, or give its agents another key; then answer."
+        "Account acme: the login is refused (401). Its agents get no tasks before you answer, and no attempt is used"
+        " up. Log in again, or give its agents another key; then answer."
     )
 
 

@@ -192,7 +192,7 @@ def test_a_step_is_a_task_in_its_final_state() -> None:
 def test_only_the_holder_records() -> None:
     _, lease = held()
     for holder, now, why in (
-        (None, NOW, "nobody holds the flow"),
+        (None, NOW, "no agent holds the flow"),
         (replace(lease, token=Token(2), agent=BOB), NOW, "bob has taken the flow up since"),
         (replace(lease, agent=BOB), NOW, "bob has taken the flow up since"),
         (lease, NOW + HOLD, "its time ran out"),

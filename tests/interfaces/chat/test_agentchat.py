@@ -409,8 +409,8 @@ def test_leaving_ends_what_waits(key: ChatKey) -> None:
 @pytest.mark.parametrize(
     "place, what",
     [
-        (ChatPlace("http://x", HERE, "me"), "is no address of a chat server"),
-        (ChatPlace("ws://x", "build", "me"), "is no channel"),
+        (ChatPlace("http://x", HERE, "me"), "is not an address of a chat server"),
+        (ChatPlace("ws://x", "build", "me"), "is not a channel"),
         (ChatPlace("ws://x", HERE, "a b"), "cannot be our name"),
     ],
 )

@@ -41,7 +41,7 @@ def test_what_is_no_key_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Refused) as caught:
             read_key(tmp_path / other)
         assert caught.value.code == "chat_key"
-    with pytest.raises(Refused, match="is no file"):
+    with pytest.raises(Refused, match="is not a file"):
         read_key(tmp_path)
 
 

@@ -66,7 +66,7 @@ def test_when_nobody_reads_any_more_that_is_the_end() -> None:
         os.close(reading)
         with os.fdopen(writing, "wb", buffering=0) as told:
             channel = StdioChannel("coordinator", io.BytesIO(), told)
-            with pytest.raises(ChannelClosed, match="nobody reads"):
+            with pytest.raises(ChannelClosed, match="standard output was closed"):
                 await channel.send(["ACK auth alice"])
 
     asyncio.run(scene())

@@ -138,7 +138,7 @@ def everybody_waits(cli: Console) -> str:
         now = await watch.now()
         word = {"name": "main", "marker": "m", "host": "ship", "pid": 1, "boot_id": "b", "pid_namespace": "n"}
         word |= {"pid_start": 1, "started_at": now, "beaten_at": now + 3_000}
-        post = {"agent": "claude", "holder": "claude", "kind": "command", "waits": "its session is nearly used up"}
+        post = {"agent": "claude", "holder": "claude", "kind": "command", "waits": "its session is almost used up"}
         assert await watch.swap("supervisor.main", None, json.dumps(word | {"posts": [post], "pace": 600_000}))
         return str(await watch.submit("kept back"))
 
@@ -298,7 +298,7 @@ def step_failed(cli: Console) -> str:
 
 
 def cancelled(cli: Console) -> str:
-    task = cli.submit("called off")
+    task = cli.submit("cancelled")
     cli.ok("cancel", task)
     return task
 
@@ -365,7 +365,7 @@ def told(said: Any) -> list[object]:  # noqa: ANN401 - JSON
 
 
 def type_it(cli: Console, advice: str, has_changed: Callable[[], bool]) -> None:
-    """Type an advice. `watch` sweeps for as long as it is open, so it stays open until the situation has changed."""
+    """Type an advice. `watch` sweeps for while it is open, so it stays open until the situation has changed."""
     words = shlex.split(advice.replace("NAME", "bea").replace("FILE", "parts.json"))
     (Path("parts.json")).write_text('[{"name": "half"}, {"name": "other half"}]')
     if words[1] == "up":
@@ -376,13 +376,13 @@ def type_it(cli: Console, advice: str, has_changed: Callable[[], bool]) -> None:
         with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=quiet) as process:
             try:
                 assert process.stdout is not None
-                assert process.stdout.readline(), "it says how things stand"
+                assert process.stdout.readline(), "it says what runs, and what needs you"
                 until(has_changed)
             finally:
                 process.send_signal(signal.SIGINT)
         return
     done = cli(*words[1:])
-    if "add --yes if it is meant" in done.err:  # where there is no terminal to ask at, it says what to add
+    if "add --yes" in done.err:  # where there is no terminal to ask at, it says what to add
         done = cli(*words[1:], "--yes")
     fine = (0, 1, 3) if words[1] == "doctor" else (0,)
     assert done.code in fine, (advice, done)

@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_used_wrongly(cli: Console) -> None:
         assert (said.code, said.out) == (2, "")
         assert f"{name!r} cannot be read: {words}" in said.err
     (cli.folder / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    assert "holds no settings" in cli("check", "pyproject.toml").err
+    assert "has no settings" in cli("check", "pyproject.toml").err
     assert cli("check", "--nonsense").code == 2
 
 
@@ -229,7 +229,7 @@ def test_a_role_that_nobody_has_is_never_refused_and_is_told(cli: Console) -> No
         cli.ok("request", "role:reveiwer", summary, "--kind", "handoff", "--no-wait")
     found = cli.ok("check", "--json").json["findings"]
     assert [(one["rule"], one["severity"], one["says"]) for one in found] == [
-        ("role_of_nobody", "warning", "2 requests are open for the role 'reveiwer', and nobody is known who has it."),
+        ("role_of_nobody", "warning", "2 requests are open for the role 'reveiwer', and no known agent has it."),
         ("role_of_nobody", "warning", "There are settings for the role 'reviewer', and none of the agents has it."),
     ]
     assert found[1]["place"]["line"] == 5
@@ -242,10 +242,10 @@ def test_a_role_that_nobody_has_is_never_refused_and_is_told(cli: Console) -> No
 @pytest.mark.parametrize(
     "usage, accounts, says",
     [
-        ("", ("ada", "grace"), "does not say whose session it tells of, and the agents have 2 accounts (ada, grace)"),
+        ("", ("ada", "grace"), "does not say on which account it reports, and the agents have 2 accounts (ada, grace)"),
         ('account = "ada"\n', ("ada", "grace"), None),
         ("", ("ada", "ada"), None),
-        ('account = "adda"\n', ("ada", "ada"), "tells of the account 'adda', and no agent has it"),
+        ('account = "adda"\n', ("ada", "ada"), "reports on the account 'adda', and no agent uses it"),
     ],
 )
 def test_a_usage_source_says_whose_session_it_tells_of(

@@ -57,14 +57,14 @@ def test_what_a_role_does_not_set_is_inherited(tmp_path: Path) -> None:
 def test_an_unknown_name_gets_the_nearest(tmp_path: Path) -> None:
     ran = run("config", "agnt_timeout", cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "allswell: there is no setting 'agnt_timeout'; did you mean agent_timeout?\n"
+    assert ran.err == "allswell: no such setting: 'agnt_timeout'; did you mean agent_timeout?\n"
 
 
 def test_a_wrong_file_is_told_with_its_line_and_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "allswell.toml").write_text("stall_treshold = 1\nidle = '1h'\n")
     ran = run("config", cwd=tmp_path)
     assert ran.code == 2
-    assert f"{tmp_path}/allswell.toml:1: there is no setting 'stall_treshold'; did you mean stall_threshold?" in ran.err
+    assert f"{tmp_path}/allswell.toml:1: no such setting: 'stall_treshold'; did you mean stall_threshold?" in ran.err
     assert f"{tmp_path}/allswell.toml:2: idle (3600000 ms) must be positive and at most agent_timeout" in ran.err
     assert "Traceback" not in ran.err
     said = json.loads(run("config", "--json", cwd=tmp_path).out)

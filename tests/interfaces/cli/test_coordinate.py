@@ -77,7 +77,7 @@ def test_a_build_on_standard_input_and_output_goes_on_where_it_was_left(folder: 
     assert answers == [
         "coordinator: ACK db a (PROGRESS every 10m)",
         'coordinator: REJECT db b "already claimed"',
-        'coordinator: REJECT db a "nobody audits their own build"',
+        'coordinator: REJECT db a "an agent cannot audit its own build"',
         "coordinator: MERGED db",
         "coordinator: ACK api b (PROGRESS every 10m)",
     ]
@@ -118,9 +118,9 @@ def test_a_name_is_used_again_and_an_input_that_stays_open_holds_nothing_up(fold
         (["spec.yaml", "--stdio", "--chat", "ws://x"], "either --chat URL or --stdio"),
         (["spec.yaml", "--stdio", "--json"], "no room for --json"),
         (["nothing.yaml", "--stdio"], "there is no file or folder nothing.yaml"),
-        (["bad.yaml", "--stdio"], "bad.yaml:1:1: components: This is no spec of a build."),
-        (["spec.yaml", "--chat", "http://x"], "is no address of a chat server"),
-        (["spec.yaml", "--chat", "ws://x", "--channel", "build"], "is no channel"),
+        (["bad.yaml", "--stdio"], "bad.yaml:1:1: components: This is not a spec of a build."),
+        (["spec.yaml", "--chat", "http://x"], "is not an address of a chat server"),
+        (["spec.yaml", "--chat", "ws://x", "--channel", "build"], "is not a channel"),
         (["spec.yaml", "--stdio", "--limit", "soon"], "--limit 'soon' is not a duration"),
         (["spec.yaml", "--chat", "ws://x", "--key", "open.pem"], "chmod 600"),
     ],

@@ -1,5 +1,6 @@
 """`allswell demo`: real processes, an agent that hangs, and its work brought back."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,4 +23,14 @@ def test_an_agent_hangs_its_work_is_kept_comes_back_and_gets_done(tmp_path: Path
     )
     said = played.stdout + played.stderr
     assert [part for part in story if part not in said] == []
+    last = played.stdout.splitlines()[-1]
+    typed = subprocess.run(
+        ["sh", "-c", last],
+        cwd="/",
+        env={**os.environ, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "“write the parser” is done" in typed.stdout, "its last line is a command that works when it is typed"
     assert (tmp_path / "parser.py").read_text().endswith('for word in line.split(",")]\n')

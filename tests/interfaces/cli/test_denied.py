@@ -76,7 +76,7 @@ def test_a_supervisor_tells_it_in_the_line_about_the_end_and_beside_the_branch(
     (shell.folder / "allswell.toml").write_text(FLEET.format(program=worked_around))
     shell("submit", "paint")
     said = " ".join(shell("up", "--drain").stdout.split())
-    assert f"claude has done “paint”; {REFUSED}. The work is on the branch allswell/t_" in said
+    assert f"claude has done “paint”; {REFUSED}. The work is on the branch allswell/paint-" in said
     assert said.count("were refused") == 1
     (receipt,) = shell.json("receipts")["receipts"]
     assert receipt["warnings"] == [REFUSED]
@@ -133,7 +133,7 @@ def test_an_agent_that_could_not_go_on_asks_and_what_is_allowed_is_that_call_in_
     answers = json.loads((shell.folder / "answers").read_text())
     assert json.loads(answers.pop("npm test"))["hookSpecificOutput"]["permissionDecision"] == "allow"
     assert set(answers.values()) == {""}
-    assert "exactly as it stands: Bash(npm test) and hurry" in (shell.folder / "handed").read_text()
+    assert "exactly as written: Bash(npm test) and hurry" in (shell.folder / "handed").read_text()
     (plugin,) = json.loads((shell.folder / "plugins").read_text())
     assert not Path(plugin).exists()
     shown = shell.json("show", "night")
@@ -200,13 +200,13 @@ def test_under_a_supervisor_the_worktree_is_named_and_what_is_accepted_is_on_its
     (question,) = shell.json("questions")["questions"]
     task = question["task_id"]
     worktree = shell.folder / ".allswell" / "worktrees" / task
-    assert f"Its work is in {worktree}, on the branch allswell/{task}." in question["text"]
+    assert f"Its work is in {worktree}, on the branch allswell/paint-{task[-4:]}." in question["text"]
     assert f"worktree   {worktree}\n" in shell("show", "paint").stdout
     assert shell.json("show", "paint")["worktree"] == str(worktree)
     answered = shell("answer", "paint", "accept").stdout
-    assert f"its work is on the branch allswell/{task}" in " ".join(answered.split())
+    assert f"its work is on the branch allswell/paint-{task[-4:]}" in " ".join(answered.split())
     shown = shell.json("show", "paint")
-    assert (shown["task"]["state"], shown["work"]["branch"]) == ("done", f"allswell/{task}")
+    assert (shown["task"]["state"], shown["work"]["branch"]) == ("done", f"allswell/paint-{task[-4:]}")
     assert shown["worktree"] is None
     assert not worktree.exists()
 

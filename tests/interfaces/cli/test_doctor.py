@@ -88,7 +88,7 @@ def test_a_quiet_watch_is_well(tmp_path: Path) -> None:
 def test_where_there_is_no_watch_none_is_made(tmp_path: Path) -> None:
     report = Report(tmp_path)
     assert (report.code, list(report.findings)) == (0, ["store", "settings"])
-    assert "no watch here yet" in report.says("store")
+    assert "nothing here yet" in report.says("store")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -126,7 +126,7 @@ async def submit(folder: Path, *names: str, ago: int = 0, **fields: object) -> l
 
 
 def test_a_server_that_cannot_open_its_store_says_why_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "no.db").write_bytes(b"this is no database" * 100)
+    (tmp_path / "no.db").write_bytes(b"this is not a database" * 100)
     words = [
         sys.executable,
         "-m",
@@ -178,7 +178,7 @@ def test_consequences_that_nobody_works_off_are_told(tmp_path: Path) -> None:
     asyncio.run(night())
     report = Report(tmp_path)
     assert (report.code, report.amiss()) == (1, {"sweeper"})
-    assert re.search(r"“first” ended 2m.* ago, and what waits for it has not been told", report.says("sweeper"))
+    assert re.search(r"“first” ended 2m.* ago, and tasks that wait for it were not updated", report.says("sweeper"))
 
 
 async def finish(watch: Watch) -> None:
@@ -244,7 +244,7 @@ def test_tasks_that_nobody_takes_are_told_with_their_role(tmp_path: Path) -> Non
     assert report.says("pool") == "2 tasks of role critic ready for 1h, and no agent takes them"
     assert report.findings["pool"]["next"] == "allswell claim --agent NAME --role critic"
     asyncio.run(submit(tmp_path, "fresh"))
-    assert "1 task ready for 0s, and no agent that could take it is known" in run("doctor", cwd=tmp_path, **FAST).out
+    assert "1 task ready for 0s, and no known agent can take it" in run("doctor", cwd=tmp_path, **FAST).out
     assert Report(tmp_path, ALLSWELL_DOCTOR_UNCLAIMED="2h").code == 0
 
 
@@ -285,8 +285,8 @@ def test_a_task_whose_service_is_parked_waits_for_the_weather(tmp_path: Path) ->
     report = Report(tmp_path)
     assert report.amiss() == set()
     assert report.says("pool") == "2 tasks ready, 2 of them wait for something else, none forgotten"
-    assert report.says("services").startswith("“anthropic” asked everybody to wait. It is parked for another 2h")
-    assert report.says("services").endswith("; 2 tasks wait for it; no attempt is spent")
+    assert report.says("services").startswith("“anthropic” asked to wait. It is paused for another 2h")
+    assert report.says("services").endswith("; 2 tasks wait for it; no attempt is used up")
     assert report.findings["services"]["level"] == "waiting"
 
 

@@ -53,7 +53,7 @@ def test_faults_are_chosen_by_name() -> None:
     [
         ("crashs", "did you mean 'crashes'"),
         ("xyz", "there are: slow,"),
-        ("crashes=x", "'x' is no number"),
+        ("crashes=x", "'x' is not a number"),
         ("crashes=nan", "between 0 and 1000"),
         ("crashes=-1", "between 0 and 1000"),
     ],

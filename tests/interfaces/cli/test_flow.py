@@ -220,9 +220,9 @@ def test_time_that_runs_out_in_the_audit_is_told_with_its_phase(tmp_path: Path) 
         ("inputs: {who: }\nsteps: [{id: a, run: x}]", [], "the flow flow needs who; give -i who=…"),
         ("inputs: {who: x}\nsteps: [{id: a, run: x}]", ["-i", "wo=1"], "has no input 'wo'; did you mean 'who'?"),
         ("inputs: {n: 1}\nsteps: [{id: a, run: x}]", ["-i", "n=many"], "the input n must be a whole number"),
-        ("steps: [{id: a, agent: nobody, prompt: x}]", [], "wants the agent 'nobody', and there is none of that name"),
-        ("steps: [{id: a, run: x}]", ["-i", "n"], "an input is given as NAME=VALUE"),
-        ("steps: [{id: a, run: x}]", ["--timeout", "3m"], "--timeout is for a command"),
+        ("steps: [{id: a, agent: nobody, prompt: x}]", [], "needs the agent 'nobody', which is not set up"),
+        ("steps: [{id: a, run: x}]", ["-i", "n"], "an input must be NAME=VALUE"),
+        ("steps: [{id: a, run: x}]", ["--timeout", "3m"], "--timeout is for commands"),
         ("steps: [{id: a, run: x}]", ["--store", "nonsense:"], "names no store"),
     ],
 )

@@ -31,7 +31,7 @@ def test_words_tell_the_waves_the_needs_and_the_longest_way(cli: Console) -> Non
     assert ["1", "●", "plan", "10m", "agent", "ada"] in lines
     assert ["3", "●", "test", "×2", "10m", "build,", "lint", "python", "a.b:c"] in lines
     assert "then audited" in said
-    assert said.endswith("● the longest way through it: plan → build → test; limit 30m\n")
+    assert said.endswith("● the longest path: plan → build → test; limit 30m\n")
 
 
 def test_data_has_every_step_with_its_place(cli: Console) -> None:

@@ -30,7 +30,7 @@ def typed(shell: Shell, path: str, answers: str, *args: str) -> str:
 
 def test_two_questions_at_a_terminal_and_what_was_chosen_passes_the_check(shell: Shell, path: str) -> None:
     said = typed(shell, path, "codex\n2\n")
-    assert "Which agents shall take tasks? claude, codex [all]" in said
+    assert "Which agents should take tasks? claude, codex [all]" in said
     assert "How many of each at once? [1]" in said
     assert "allswell.toml is written: codex" in said
     assert "allswell up" in said
@@ -73,7 +73,7 @@ def test_links_and_folders_of_others_are_not_written_to(shell: Shell) -> None:
     assert elsewhere.read_text() == ""
     (shell.folder / "allswell.toml").unlink()
     os.chmod(shell.folder, 0o777)  # noqa: PTH101, S103 - as somebody careless would
-    assert "anybody can write to it" in shell("init", "--agent", "claude", code=2).stderr
+    assert "other users can write to it" in shell("init", "--agent", "claude", code=2).stderr
     assert not (shell.folder / "allswell.toml").exists()
     os.chmod(shell.folder, 0o755)  # noqa: PTH101, S103
     assert "nothing is known of 'clod'" in shell("init", "--agent", "clod", code=2).stderr

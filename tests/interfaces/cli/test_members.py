@@ -80,10 +80,10 @@ def test_a_project_is_built_by_scripts_over_a_chat(tmp_path: Path) -> None:
     "words, told",
     [
         (["build-agent", "--chat", "ws://x"], "which command?"),
-        (["build-agent", "--chat", "http://x", "--", "true"], "is no address of a chat server"),
-        (["build-agent", "--chat", "ws://x", "--pr-url", "nowhere", "--", "true"], "'nowhere' is no address"),
+        (["build-agent", "--chat", "http://x", "--", "true"], "is not an address of a chat server"),
+        (["build-agent", "--chat", "ws://x", "--pr-url", "nowhere", "--", "true"], "'nowhere' is not an address"),
         (["audit-agent", "--chat", "ws://x", "--idle", "soon", "--", "true"], "--idle 'soon' is not a duration"),
-        (["audit-agent", "--chat", "ws://x", "--channel", "here", "--", "true"], "is no channel"),
+        (["audit-agent", "--chat", "ws://x", "--channel", "here", "--", "true"], "is not a channel"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, words: list[str], told: str) -> None:

@@ -242,16 +242,16 @@ def test_what_is_parked_is_unparked(cli: Console) -> None:
     until(lambda: cli("claim", "--agent", "ada").code == 0)
     again = cli("unpark", "anthropic")
     assert (again.code, "is not parked" in again.err) == (2, True)
-    assert "anthropic can be called again by" in " ".join(cli.ok("events").out.split())
+    assert "anthropic is used again by" in " ".join(cli.ok("events").out.split())
 
 
 def test_an_account_that_is_parked_for_a_usual_time_only_waits(cli: Console) -> None:
     past(cli, 0, lambda watch: watch.park("anthropic", 2 * HOUR))
     found = concerns(cli)["parked"]
-    assert (found["level"], found["then"]) == ("waiting", "it wakes")
+    assert (found["level"], found["then"]) == ("waiting", "it is used again")
     said = cli.ok().out
     assert said.startswith("All's well.")
-    assert "parked for another" in said
+    assert "paused for another" in said
     assert "(until " in said
 
 
@@ -284,7 +284,7 @@ def silent_supervisor(cli: Console, beaten_at: int = 1) -> None:
 def test_a_supervisor_whose_machine_is_gone_is_dismissed(cli: Console) -> None:
     silent_supervisor(cli)
     (advice,) = concerns(cli)["supervisor"]["evidence"]
-    assert advice == "if its machine is not used any more: allswell dismiss supervisor.night"
+    assert advice == "if its machine is gone: allswell dismiss supervisor.night"
     type_it(cli, advice.partition(": ")[2])
     assert concerns(cli) == {}
     type_it(cli, "allswell dismiss supervisor.night")  # once more changes nothing
@@ -362,7 +362,7 @@ def test_clocks_that_disagree_are_looked_at_with_what_this_machine_has(cli: Cons
         (cli.folder / program).chmod(0o755)
     found = asyncio.run(looked_at(5 * MINUTE))
     assert found is not None
-    assert found.what.startswith("the store's clock is 5m ahead of this machine's; set the one that is wrong")
+    assert found.what.startswith("the store's clock is 5m ahead of this machine's; correct the one that is wrong")
     assert found.command == "timedatectl"
     assert subprocess.run(shlex.split(found.command), check=False).returncode == 0
     cli.patch.setenv("PATH", str(cli.folder))

@@ -157,7 +157,7 @@ read heard; echo "$heard" > heard.txt
     assert (state, code) == ("failed", "1"), ran
     assert str(why).endswith("oracle declined it: not mine")
 
-    cli.submit("other")  # a request that is for somebody else, and not yet for everybody, as a last delivery is
+    cli.submit("other")  # a request that is for somebody else, and not yet for all tasks, as a last delivery is
     cli.claim("bob")
     other = cli.ok("request", "eve", "not for oracle", "--kind", "handoff", "--timeout", "4m", "--no-wait").out.strip()
     (cli.folder / "other.txt").write_text(other)

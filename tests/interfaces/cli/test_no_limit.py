@@ -92,7 +92,7 @@ def test_a_limit_cannot_be_given_to_an_open_task_that_has_none(shell: Shell) -> 
     running.communicate(timeout=patience.SECONDS)
     (task,) = shell.json("tasks")["tasks"]
     said = shell("run", "--resume", task["task_id"], "--timeout", "5m", code=2).stderr
-    assert "keeps no limit as long as it is open" in said
+    assert "keeps no limit while it is open" in said
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_config_shows_what_run_has_and_from_where(shell: Shell) -> None:
 
 def test_the_help_says_first_that_there_is_no_limit(shell: Shell) -> None:
     said = shell("run", "--help").stdout
-    assert "no time limit unless you ask for one" in " ".join(said.split("\n\n")[:2]).replace("\n", " ")
+    assert "no time limit unless you set one" in " ".join(said.split("\n\n")[:3]).replace("\n", " ")
 
 
 @pytest.mark.realtime
@@ -231,8 +231,8 @@ def test_its_limits_are_said_before_it_starts_and_its_variables_are_set(shell: S
     [
         (["--agent", "claud", "--", "true"], "no agent is called 'claud'; did you mean 'claude'?"),
         (["--agent", "claude", "--resume", "t_1"], "--resume keeps the agent that the command was started as"),
-        (["--agent", "claude"], "which command? allswell run --agent claude -- COMMAND…"),
-        (["--agent", "claude", "flow.yaml"], "--agent is for a command"),
+        (["--agent", "claude"], "which command? Write: allswell run --agent claude -- COMMAND…"),
+        (["--agent", "claude", "flow.yaml"], "--agent is for commands"),
     ],
 )
 def test_an_agent_that_cannot_be_meant_is_refused(shell: Shell, words: list[str], why: str) -> None:

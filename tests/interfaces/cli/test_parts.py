@@ -26,7 +26,10 @@ def test_whoever_looks_needs_to_know_the_store_and_nothing_else(cli: Console, sa
     for line in (["questions"], ["receipts"], ["tasks"], ["show", task], ["why", task], ["events"], ["runs"]):
         assert cli(*line).code == 0, line
     look = cli()
-    assert (look.code, "The settings are wrong" in look.out) == (1, True)  # it looks all the same, and says so first
+    assert (look.code, "The settings have an error" in look.out) == (
+        1,
+        True,
+    )  # it looks all the same, and says so first
     assert "1 ready" in look.out
 
 
@@ -56,5 +59,5 @@ def test_where_the_store_may_be_another_nobody_goes_on(cli: Console) -> None:
     set_up(cli, BAD_STORE)
     for line in (["questions"], ["receipts"], ["submit", "another"]):
         said = cli(*line)
-        assert (said.code, "there is no setting 'stroe'; did you mean store?" in said.err) == (2, True), line
+        assert (said.code, "no such setting: 'stroe'; did you mean store?" in said.err) == (2, True), line
     assert cli("questions", "--store", f"sqlite:///{cli.folder}/.allswell/allswell.db").code == 0

@@ -76,7 +76,7 @@ def test_tasks_in_words(cli: Console) -> None:
     assert "bob" in said[1]
     assert "limit in 14m" in said[1]
     assert "for second" in said[2]
-    assert cli.ok("tasks", "--role", "nobody").out == "No tasks like that.\n"
+    assert cli.ok("tasks", "--role", "nobody").out == "No task matches.\n"
     cli.ok("cancel", "second")
     cli.ok("cancel", "fourth")
     assert cli.ok("tasks").out == "No open tasks (2 cancelled, 1 done, 1 skipped). `allswell tasks --all` lists them.\n"
@@ -180,7 +180,7 @@ def test_questions_and_their_answers(cli: Console) -> None:
     assert (wrong.code, "choose one of: reply, skip" in wrong.err) == (2, True)
     assert cli("answer", question, "reply").code == 2
     assert "unsure is ready" in cli.ok("answer", "unsure", "reply", "Left.").out
-    assert cli.ok("questions").out == "Nothing waits for you.\n"
+    assert cli.ok("questions").out == "No question is open.\n"
     (closed,) = cli.ok("questions", "--all", "--json").json["questions"]
     assert (closed["choice"], closed["answer"], closed["answered_by"]) == ("reply", "Left.", user_name(os.geteuid()))
     assert cli("answer", question, "reply", "Right.").code == 2
@@ -267,7 +267,9 @@ def test_following_what_happens(cli: Console) -> None:
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [("tasks",), ("show", "x"), ("claim", "--agent", "a"), ("questions",), ("events",)])
+@pytest.mark.parametrize(
+    "command", [("show", "x"), ("why", "x"), ("claim", "--agent", "a"), ("cancel", "x"), ("answer", "x", "y")]
+)
 def test_a_store_that_is_not_there(cli: Console, command: tuple[str, ...]) -> None:
     said = cli(*command)
     assert said.code == 75
@@ -304,8 +306,8 @@ def test_usage_errors_are_told_our_way(cli: Console) -> None:
     assert "did you mean 'tasks'?" in cli("taks").err.lower()
     said = cli("show", "--json")
     assert (said.code, said.json["error"]["code"], said.err) == (2, "usage", "")
-    assert said.json["error"]["hint"] == "`allswell show --help` shows what there is"
-    assert "--json goes behind the command" in cli("--json", "tasks").err + cli("--json", "tasks").out
+    assert said.json["error"]["hint"] == "`allswell show --help` lists the options"
+    assert "--json must stand after the command" in cli("--json", "tasks").err + cli("--json", "tasks").out
     assert cli("tasks", "--limit", "0").code == 2
 
 
@@ -368,7 +370,7 @@ def test_what_became_of_its_needs_and_what_a_human_said_of_them_is_in_the_brief_
         '[agents.bob]\nfunction = "telling:tell"\nrole = "function"\n'
         '[agents.eve]\nfunction = "telling:tell_sync"\nrole = "process"\n'
     )
-    ids = {name: cli.ok("submit", name, *store).out.strip() for name in ("skipped", "called off", "broken")}
+    ids = {name: cli.ok("submit", name, *store).out.strip() for name in ("skipped", "cancelled", "broken")}
     needs = [word for id_ in ids.values() for word in ("--needs", id_)]
     for role in ("command", "function", "process"):
         cli.ok("submit", f"after {role}", "--role", role, *needs, "--if-need-fails", "run", *store)
@@ -386,7 +388,7 @@ def test_what_became_of_its_needs_and_what_a_human_said_of_them_is_in_the_brief_
     assert ran.code == 0, ran
     told = (
         f"skipped ({ids['skipped']}) was skipped by a human:\n- {ids['broken']} will do",
-        f"called off ({ids['called off']}) was cancelled by a human:\n- use the mock",
+        f"cancelled ({ids['cancelled']}) was cancelled by a human:\n- use the mock",
         f"broken ({ids['broken']}) failed:\n> no such table; a bad request is not retried",
     )
     for place in ("words", "variable", "file", "function", "process"):

@@ -120,4 +120,4 @@ def test_the_account_of_the_agent_that_it_is_started_as_is_parked_and_that_is_sa
     (shell.folder / "go").touch()
     running.communicate(timeout=patience.SECONDS)
     said = shell("run", "--agent", "claude", "--", program).stderr
-    assert re.search(r"account acme asked everybody to wait\. It is parked for another .+; this command is tried", said)
+    assert re.search(r"account acme asked to wait\. It is paused for another .+; this command is tried", said)

@@ -172,7 +172,7 @@ def test_a_mistake_says_what_where_and_what_to_do(typed: str, where: str, text: 
     assert (caught.value.code, caught.value.where) == ("usage", where)
     assert caught.value.message.startswith(text)
     dashes = f"put -- before the command: `allswell everything -- {shlex.join(shlex.split(typed))}`"
-    assert caught.value.hint == (dashes if typed else "`allswell everything --help` shows what there is")
+    assert caught.value.hint == (dashes if typed else "`allswell everything --help` lists the options")
 
 
 @pytest.mark.parametrize(
@@ -272,23 +272,25 @@ def test_commands_that_begin_alike_have_a_page_together(several: Commands, cli: 
     assert "deliveries" not in page
     assert "\n  deliveries retry  Do it to one.\n" in cli.ok("deliveries", "-h").out
     assert "sinks setup notion" in cli.ok("sinks", "setup", "--help").out
-    whole = cli.ok("--help").out
+    whole = cli.ok("help", "all").out
     assert all(f"\n  {name} " in whole for name in several.names)
 
 
 def test_a_command_that_is_not_there_is_told_with_the_nearest(several: Commands, cli: Console) -> None:
     cli.patch.setattr(app, "commands", lambda: several)
-    assert "no such command: 'kyes'; did you mean 'keys'? `allswell --help` lists them" in cli("kyes").err
+    assert "no such command: 'kyes'; did you mean 'keys'? `allswell help all` lists them" in cli("kyes").err
     said = cli("key", "crate", "ada")
     assert said.code == 2
     assert "no such command: 'key crate'; did you mean 'key create'? `allswell key --help` lists them" in said.err
     said = cli("key", "--json")
     assert (said.code, said.json["error"]["code"], said.err) == (2, "usage", "")
     assert "'key' needs another word; `allswell key create` or `allswell key list`" in cli("key").err
-    assert "'key create' are several words: leave out the quotes" in cli("key create").err
+    assert "'key create' is several words: leave out the quotes" in cli("key create").err
     assert "no such command: 'sinks setup slack'" in cli("sinks", "setup", "slack").err
-    assert "no such command: 'zzz'; `allswell --help` lists them" in cli("zzz", "--help").err
-    assert "--version goes behind the command; `allswell key list --version …`" in cli("--version", "key", "list").err
+    assert "no such command: 'zzz'; `allswell help all` lists them" in cli("zzz", "--help").err
+    assert (
+        "--version must stand after the command; `allswell key list --version …`" in cli("--version", "key", "list").err
+    )
     assert "no such command: 'nonsense'" in cli("--version", "nonsense").err
 
 
@@ -312,7 +314,7 @@ def test_a_page_tells_all_that_is_declared() -> None:
         "\n  -w, --way skip|run  A choice.\n",
         "\n      --shown[=AS]    With or without.\n",
         "\n  -l, --loud          A flag.\n",
-        "\n      --json          Answer in JSON.\n  -h, --help          Show this page.\n",
+        "\n      --json          Print JSON.\n  -h, --help          Show this page.\n",
     ):
         assert text in page, page
     done = help_pages.of_one(Commands(), EVERY["done"])
@@ -334,7 +336,7 @@ def test_other_names_are_taken_and_unknown_ones_get_the_nearest(cli: Console) ->
     cli.submit("paint")
     assert cli("ps").out == cli("agents").out
     assert cli("help", "tasks").out == cli("tasks", "--help").out
-    assert "`ps` is `allswell agents`" in " ".join(cli("help").out.split())
+    assert "`ps` is `allswell agents`" in " ".join(cli("help", "all").out.split())
     for typed, meant in (("ls", "'tasks'"), ("kill", "'cancel'"), ("statsu", "'status'"), ("taks", "'tasks'")):
         said = cli(typed)
         assert said.code == 2

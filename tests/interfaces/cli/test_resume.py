@@ -253,7 +253,7 @@ def test_of_two_steps_cut_off_together_each_is_offered_with_its_own(tmp_path: Pa
         assert f"{one}.txt" not in told[one]["shared"]
         assert all(also == [other] for also in told[one]["shared"].values())
     wrong = run("resume", name, "--choose", "c=retry_step", cwd=tmp_path)
-    assert (wrong.code, "nothing to choose about 'c'" in wrong.err) == (2, True)
+    assert (wrong.code, "'c' was not cut off with changes" in wrong.err) == (2, True)
     (tmp_path / "go").touch()
     each = ("--choose", "a=discard_and_retry", "--choose", "b=retry_step")
     ran = run("resume", name, *each, cwd=tmp_path)

@@ -15,8 +15,8 @@ def test_an_ended_task_is_handed_over_again_and_both_name_the_other(cli: Console
     assert cli.ok("show", new, "--json").json["task"]["retry_of_id"] == first
     assert cli.ok("show", first, "--json").json["task"]["retried_as_id"] == new
     assert f"retry of   {first}" in cli.ok("show", new).out
-    assert f"It is {first}, handed over again." in cli.ok("why", new).out
-    assert f"handed over again, as {new}" in cli.ok("why", first).out
+    assert f"It is {first}, submitted again." in cli.ok("why", new).out
+    assert f"submitted again, as {new}" in cli.ok("why", first).out
     assert f"({new})" in cli.ok("why", "paint").out, "its name is now that of the newest"
     assert cli("status", "--json").json["needs"] == []
     said = cli("retry", first)
@@ -27,7 +27,7 @@ def test_an_ended_task_is_handed_over_again_and_both_name_the_other(cli: Console
     cli.ok("done")
     said = cli("retry", new)
     assert (said.code, "say `--again`" in said.err) == (2, True)
-    assert cli.ok("retry", new, "--again").out.startswith("paint is handed over again, as t_")
+    assert cli.ok("retry", new, "--again").out.startswith("paint is submitted again, as t_")
 
 
 def test_what_has_not_ended_is_not_retried(cli: Console) -> None:

@@ -47,7 +47,7 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     assert cli("claim", "--agent", "ada").code == 5
     why = " ".join(cli.ok("why", task).out.split())
     assert "it needs “anthropic”, which has failed 5 times in a row and has been shut for" in why
-    assert "its breaker is open, and the next try is in" in why
+    assert "it is not called, and the next try is in" in why
     assert "q_@anthropic.1" in why
     about = " ".join(cli.ok("why", "q_@anthropic.1").out.split())
     assert "It is about the service “anthropic”" in about
@@ -58,11 +58,11 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     said = cli.ok("answer", "anthropic", "probe", "they fixed it").out
     assert "answered: probe; service anthropic has failed 5 times in a row" in said
     assert "the next call tries it" in said
-    assert cli.ok("questions").out == "Nothing waits for you.\n"
+    assert cli.ok("questions").out == "No question is open.\n"
     assert cli.ok("claim", "--agent", "ada", "--wait", "6s", "--json").json["task"]["task_id"] == task
     events = cli.ok("events").out
-    assert "anthropic failed 3 times in a row: it is left alone for 2h" in events
-    for told in ("is tried by one call", "a human is asked (q_@anthropic.1)", "asks you: ", "was answered by"):
+    assert "anthropic failed 3 times in a row: it is not called for 2h" in events
+    for told in ("is tried with one call", "a human is asked (q_@anthropic.1)", "asks you: ", "was answered by"):
         assert told in events
 
 
@@ -71,7 +71,7 @@ def test_a_task_that_waits_for_a_human_to_release_its_service_says_so(cli: Conso
     failing(cli, 5, ago=5 * HOUR, policy=BreakerPolicy(pause=HOUR, probe_lease=HOUR, then="wait"))
     task = cli.submit("summarise", "--service", "anthropic")
     why = " ".join(cli.ok("why", task).out.split())
-    assert "nothing calls it before a human has answered" in why
+    assert "it is not called until a human has answered" in why
     assert "allswell why q_@anthropic.1" in why
 
 
@@ -85,7 +85,7 @@ def test_a_parked_service_is_told_with_its_end(cli: Console) -> None:
 
     asyncio.run(night())
     why = " ".join(cli.ok("why", task).out.split())
-    assert "which asked everybody to wait. It is parked for another 2h 59m." in why
+    assert "which asked to wait. It is paused for another 2h 59m." in why
 
 
 @pytest.mark.row("F8")
@@ -95,7 +95,7 @@ def test_the_doctor_speaks_of_a_service_that_has_been_shut_for_long(cli: Console
         return dict(found["services"])
 
     cli.submit("other")
-    assert services()["says"] == "no service is shut"
+    assert services()["says"] == "every service can be called"
     cli.database.unlink()  # a store's clock never goes back: the past is told to a new one
     failing(cli, 3, ago=5 * MINUTE)
     assert services()["verdict"] == "ok"
@@ -121,7 +121,7 @@ def test_a_sync_program_asks_and_people_answer_at_the_command_line(cli: Console)
     about = " ".join(cli.ok("why", "q_@anthropic.1").out.split())
     assert "allswell answer q_@anthropic.1 mended" in about
     assert "answered: mended" in cli.ok("answer", "anthropic", "mended").out
-    assert cli.ok("questions").out == "Nothing waits for you.\n"
+    assert cli.ok("questions").out == "No question is open.\n"
     events = cli.ok("events").out
     assert events.count("anthropic needs help") == 1
 

@@ -41,13 +41,13 @@ def set_up(cli: Console, receiver: WebhookReceiver, more: str = "") -> None:
 
 
 def stop_after(receiver: StandIn, count: int, number: int) -> None:
-    """Stop this process in good order when so much has arrived."""
+    """Stop this process normally when so much has arrived."""
     receiver.wait_for(count, 30)
     os.kill(os.getpid(), number)
 
 
 def stop_when_told(database: Path) -> None:
-    """Stop this process in good order when the journal knows that somebody was told of a question."""
+    """Stop this process normally when the journal knows that somebody was told of a question."""
     for _ in range(1_500):
         with contextlib.closing(sqlite3.connect(database)) as store:
             if store.execute("SELECT count(*) FROM journal WHERE events LIKE '%question_told%'").fetchone()[0]:
@@ -86,7 +86,7 @@ def test_up_goes_on_without_a_sink_that_cannot_be_told(cli: Console, receiver: W
     cli.patch.delenv("HOOK_SECRET")
     cli.submit("paint")
     said = cli.ok("up", "--drain")
-    assert "the sink hook is told nothing: sinks.hook.secret_env: the variable HOOK_SECRET is not set" in said.out
+    assert "the sink hook gets no messages: sinks.hook.secret_env: the variable HOOK_SECRET is not set" in said.out
     assert [task["state"] for task in cli.ok("tasks", "--all", "--json").json["tasks"]] == ["done"]
 
 
@@ -98,7 +98,7 @@ def test_sinks_run_tells_without_a_fleet(cli: Console, receiver: WebhookReceiver
     said = cli("sinks", "run", "--json")
     arrived.join()
     assert said.code == 0
-    assert said.json["said"] == "telling hook; Ctrl-C stops"
+    assert said.json["said"] == "sending to hook; Ctrl-C stops"
     assert len(receiver.taken) == 1
 
 
@@ -137,7 +137,7 @@ def test_deliveries_are_listed_tried_again_and_dropped(cli: Console, receiver: W
     (one,) = cli.ok("deliveries", "--json").json["deliveries"]
     assert (one["delivery_id"], one["state"], one["tries"]) == (id_, "waiting", 0)
     assert cli("deliveries", "drop").code == 2
-    assert "no delivery has this id" in cli("deliveries", "drop", "msg_x").err
+    assert "no message has this id" in cli("deliveries", "drop", "msg_x").err
     assert cli.ok("deliveries", "drop", id_).out == "Dropped: 1 delivery.\n"
     assert cli.ok("deliveries").out == "Nothing waits to be delivered.\n"
     assert cli.ok("deliveries", "retry").out == "Nothing is to be retried.\n"
@@ -175,8 +175,8 @@ def test_sinks_check_says_what_is_wrong_with_each(cli: Console, receiver: Webhoo
 @pytest.mark.parametrize(
     "words, says",
     [
-        (("sinks", "check"), "nobody is told: add [sinks.NAME] to allswell.toml"),
-        (("alerts", "test"), "nobody is told"),
+        (("sinks", "check"), "no sink is set up: add [sinks.NAME] to allswell.toml"),
+        (("alerts", "test"), "no sink is set up"),
     ],
 )
 def test_without_sinks_it_is_said_what_to_do(cli: Console, words: tuple[str, ...], says: str) -> None:
@@ -186,7 +186,7 @@ def test_without_sinks_it_is_said_what_to_do(cli: Console, words: tuple[str, ...
 
 def test_a_name_that_is_no_sink_and_a_sink_that_is_no_alert(cli: Console, receiver: WebhookReceiver) -> None:
     set_up(cli, receiver)
-    assert "there is no sink 'hok'; did you mean 'hook'?" in cli("sinks", "check", "hok").err
+    assert "no such sink: 'hok'; did you mean 'hook'?" in cli("sinks", "check", "hok").err
     assert "the sink hook is not of kind alerts" in cli("alerts", "test", "hook").err
 
 
@@ -195,7 +195,7 @@ def test_a_mistake_in_the_sinks_stops_only_who_needs_them(cli: Console) -> None:
     cli.submit("paint")
     said = cli("sinks")
     assert said.code == 2
-    assert "allswell.toml:2: sinks.hook.kind: 'email' is no kind of sink" in said.err
+    assert "allswell.toml:2: sinks.hook.kind: 'email' is not a kind of sink" in said.err
     assert "sinks.hook.kind" in cli("check").out
 
 
@@ -246,14 +246,14 @@ def test_a_database_that_does_not_fit_is_told_what_does_not(cli: Console) -> Non
 def test_only_what_can_be_set_up_is(cli: Console, receiver: WebhookReceiver) -> None:
     set_up(cli, receiver)
     said = cli("sinks", "setup", "hook")
-    assert (said.code, "the sink hook needs no setting up" in said.err) == (2, True)
+    assert (said.code, "the sink hook needs no setup" in said.err) == (2, True)
 
 
 @pytest.mark.row("M3")
 def test_comms_has_the_nine_fields_of_every_message(cli: Console) -> None:
     cli.submit("deploy")
     cli.claim("ann")
-    assert cli.ok("comms").out == "No agent has asked another.\n"
+    assert cli.ok("comms").out == "No agent has asked another one.\n"
     cli.ok("request", "oracle", "server access", "--no-wait")
     cli("request", "oracle", "at once", "--timeout", "1ms")
     rows = [msgspec.json.decode(line) for line in cli.ok("comms", "--json").out.splitlines()]
@@ -297,7 +297,7 @@ def test_comms_shows_task_retry_and_id_and_can_be_narrowed_down(cli: Console) ->
     assert shown("--since", "2999-01-01T00:00") == []
     said = cli("comms", "--status", "sant")
     assert (said.code, "did you mean 'Sent'?" in said.err) == (2, True)
-    assert cli.ok("comms", "--agent", "eve").out == "No message between agents fits.\n"
+    assert cli.ok("comms", "--agent", "eve").out == "No message between agents matches.\n"
 
 
 def test_a_question_that_nobody_was_told_of_is_shown_as_such(cli: Console) -> None:
@@ -309,13 +309,13 @@ def test_a_question_that_nobody_was_told_of_is_shown_as_such(cli: Console) -> No
         cli.claim("ann")
         cli.ok("ask", "Which database?", "--hold")
         question = cli.ok("questions", "--json").json["untold"][0]
-        assert "Nobody was told of it: allswell deliveries" in cli.ok("questions").out
+        assert "No alert about it was delivered: allswell deliveries" in cli.ok("questions").out
         stop = threading.Thread(target=stop_when_told, args=(cli.database,))
         stop.start()
         assert cli("sinks", "run").code == 0
         stop.join()
         assert cli.ok("questions", "--json").json["untold"] == []
-        assert "Nobody was told" not in cli.ok("questions").out
+        assert "No alert about it" not in cli.ok("questions").out
         ((_, alert),) = receiver.taken
         assert f"allswell answer {question} reply    (Answer in words: it goes on, with your answer)" in alert.message
 
@@ -344,7 +344,7 @@ def test_a_sink_that_was_removed_is_listed_and_can_be_forgotten(cli: Console, re
     (cli.folder / "allswell.toml").unlink()
     cli.patch.setenv("ALLSWELL_DOCTOR_BEHIND", "1ms")
     (found,) = [one for one in cli("doctor", "--json").json["findings"] if one["check"] == "followers"]
-    assert found["says"] == "the sink hook is told nothing any more: it is not set up here"
+    assert found["says"] == "the sink hook gets no more messages: it is not set up here"
     assert found["next"] == "allswell sinks forget hook"
     shown = cli.ok("sinks").out
     assert "removed" in shown

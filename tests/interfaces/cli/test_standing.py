@@ -49,20 +49,20 @@ def test_a_degraded_agent_is_shown_with_its_reasons_and_its_ledger(cli: Console)
     assert (weights.count("against"), weights.count("nothing"), weights[-1]) == (4, 1, "for")
     assert (ledger["score"], ledger["degraded"]) == (-3, True)
     told = cli.ok("agents", "--ledger", "oracle").out
-    assert "oracle: 1 task unblocked, 4 expiries that count; -3 where two are equally healthy." in told
+    assert "oracle: 1 task unblocked, 4 expiries that count; -3 points when two agents are equally healthy." in told
     assert "too short: its kind has 2m" in told
-    assert "Degraded: asked only where nobody else can serve; healthy again in 2" in told
+    assert "Degraded: asked only if no other agent can answer; healthy again in 2" in told
     asked = cli.ok("agents", "--ledger", "sandman", "--json").json
     assert {line["weight"] for line in asked["lines"]} == {"nothing"}, "it costs the requester nothing"
     assert (asked["score"], asked["events_looked_at"]) == (0, None)
     cli.patch.setattr(journal, "MOST", 2)
     assert cli.ok("agents", "--ledger", "oracle", "--json").json["events_looked_at"] == 2
-    assert "Only the last 2 events of the journal were looked at." in cli.ok("agents", "--ledger", "oracle").out
+    assert "Only the last 2 events of the journal were read." in cli.ok("agents", "--ledger", "oracle").out
 
 
 def test_a_ledger_with_nothing_in_it_and_one_that_cannot_be_meant(cli: Console) -> None:
     cli.submit("paint")
-    assert cli.ok("agents", "--ledger", "nobody").out == "Nothing is said of nobody in that time.\n"
+    assert cli.ok("agents", "--ledger", "nobody").out == "Nothing was recorded about nobody in that time.\n"
     assert cli.ok("agents", "--ledger", "nobody", "--since", "7d", "--json").json["lines"] == []
     assert cli("agents", "--ledger", "").code == 2
     assert "--since" in cli("agents", "--ledger", "x", "--since", "soon").err

@@ -24,12 +24,12 @@ def test_what_needs_you_comes_first_with_what_to_type(story: str, capsys: Captur
         [
             "2 things are broken, 3 things need you.",
             "✗ Something was due",
-            "no process carries out what is due",
+            "no process enforces time limits",
             "✗ 11 tasks ready for",
             "? You were asked",
             "? ivy asked you",
             "✗ “read the specs” failed",
-            "· “anthropic” asked everybody to wait.",
+            "· “anthropic” asked to wait.",
             "1 held 12 ready 4 waiting 2 done 1 failed 1 skipped",
         ],
     )
@@ -50,7 +50,7 @@ def test_all_is_well_when_nothing_needs_anybody(tmp_path: Path, capsys: Capture)
     assert typed(capsys, "submit", "write the changelog", "--store", store)[0] == 0
     code, said, _ = typed(capsys, "--store", store)
     assert code == 0
-    has_all(said, ["All's well. · 1 task ready for 0s, and no agent that could take it is known", "1 ready"])
+    has_all(said, ["All's well. · 1 task ready for 0s, and no known agent can take it", "1 ready"])
 
 
 def test_without_a_store_one_is_told_how_to_begin(tmp_path: Path, capsys: Capture) -> None:
@@ -60,8 +60,8 @@ def test_without_a_store_one_is_told_how_to_begin(tmp_path: Path, capsys: Captur
     has_all(
         said,
         [
-            "There is no watch here yet.",
-            "Put it in front of a command, and it begins:",
+            "Nothing here yet: no command was run and no task was submitted.",
+            "Put it in front of any command:",
             'allswell submit "write the changelog"',
             "allswell demo",
         ],
@@ -72,4 +72,4 @@ def test_without_a_store_one_is_told_how_to_begin(tmp_path: Path, capsys: Captur
 def test_a_flag_before_the_command_is_not_silently_ignored(capsys: Capture) -> None:
     code, _, complained = typed(capsys, "--store", "memory:", "tasks")
     assert code == 2
-    assert "goes behind the command" in complained
+    assert "must stand after the command" in complained

@@ -86,7 +86,7 @@ def test_a_stop_of_us_stops_the_command_and_both_come_back(shell: Shell, piped: 
     command = command_of(shell)
     os.kill(piped.pid, signal.SIGSTOP)
     until(stands(command))
-    until(lambda: health(shell) == ("stopped", "stopped (SIGSTOP); its limits stand"), lambda: health(shell))
+    until(lambda: health(shell) == ("stopped", "stopped (SIGSTOP); its limits are paused"), lambda: health(shell))
     assert "It was stopped (SIGSTOP)" in shell("why", piped_task(shell)).stdout
     os.kill(piped.pid, signal.SIGCONT)
     until(goes_on(command))
@@ -104,7 +104,7 @@ def test_a_stop_of_the_command_stops_us_and_its_continuing_us_too(shell: Shell, 
     command = command_of(shell)
     os.kill(command, signal.SIGSTOP)
     until(stands(piped.pid))
-    assert health(shell) == ("stopped", "stopped (SIGSTOP); its limits stand")
+    assert health(shell) == ("stopped", "stopped (SIGSTOP); its limits are paused")
     os.kill(command, signal.SIGCONT)
     until(goes_on(piped.pid))
     let_go(shell)
@@ -130,7 +130,7 @@ def test_ctrl_z_stops_both_and_limits_stand(shell: Shell, terminal: Sitting) -> 
     terminal.types("\x1a")
     terminal.sees("Stopped")
     assert state(command) == "T"
-    assert health(shell) == ("stopped", "stopped (SIGTSTP); its limits stand")
+    assert health(shell) == ("stopped", "stopped (SIGTSTP); its limits are paused")
     until(lambda: time.monotonic() - began > 6.5)
     assert state(command) == "T", "its limit is long over on every clock but its own"
     terminal.types("fg\r")

@@ -1,4 +1,4 @@
-"""Proof of done, end to end: an agent says that it is done, and the command that verifies it says otherwise.
+"""Proof of done, end to end: an agent reports that it is done, and the command that verifies it says otherwise.
 
 The agents are stand-ins: real processes that say done, by exit code 0 or by `allswell done`, and are not.
 """
@@ -46,7 +46,7 @@ def test_a_command_that_says_done_and_is_not_is_run_again_and_told_what_was_foun
     said = shell(
         *("run", "--name", "mend", "--env", "GOOD_AT=3", "--verify", "./check"), "--", "./agent", "why: {handover}"
     ).stderr
-    assert "it says done; verifying: ./check" in said
+    assert "it reports done; verifying: ./check" in said
     assert "`./check` failed (exit code 2); sent back, 1 of 3" in said
     assert "the parser still fails" in said
     assert said.strip().splitlines()[-1].startswith("allswell: `./check` passed in ")
@@ -80,7 +80,7 @@ def test_after_three_failures_a_human_is_asked_and_an_operator_may_verify_it_by_
     assert ran["verification"]["output"].endswith("the parser still fails")
     (question,) = shell.json("questions")["questions"]
     assert "`./check` failed 3 times, the last time with: exit code 2" in question["text"]
-    assert "Run what verifies it once more" in shell("why", "mend").stdout
+    assert "Run the command that verifies it again" in shell("why", "mend").stdout
     failed = shell("verify", "mend", code=1)
     assert "still waits for you" in failed.stdout
     assert "the parser still fails" in failed.stderr
@@ -153,7 +153,7 @@ def test_who_is_killed_or_stopped_while_it_verifies_has_not_let_it_count_as_done
     assert running.returncode == (-9 if number is signal.SIGKILL else 130)
     if number is signal.SIGKILL:
         why = shell("why", "mend").stdout
-        assert "says that it is done" in why
+        assert "reports that it is done" in why
         assert "allswell verify t_" in why
         shell("run", "--name", "next", "--", "true")  # whoever comes next settles what was left
     shown = shell.json("show", "mend")
@@ -176,7 +176,9 @@ def test_done_from_a_shell_runs_it_first_and_its_holder_goes_on_where_it_fails(s
     claim = shell.json("claim", "--agent", "ada")
     held = ("--task", claim["task"]["task_id"], "--token", str(claim["token"]))
     failed = shell("done", '{"pages": 3}', *held, code=1).stderr
-    assert "not done: `./check` failed (exit code 2), 1 of 3; you still hold it: mend it, and say done again" in failed
+    assert (
+        "not done: `./check` failed (exit code 2), 1 of 3; you still hold it: fix it, and report done again" in failed
+    )
     assert "the parser still fails" in failed
     assert shell.json("done", *held, code=1)["failed"] == 2
     (shell.folder / "good").touch()
@@ -214,7 +216,7 @@ def test_under_up_the_same_agent_gets_it_back_and_its_own_result_counts(shell: S
     said = shell("up", "--drain").stdout
     assert "said that “mend” is done; `./check` failed (exit code 2), sent back, 1 of 3" in said
     assert "has done “mend”; `./check` passed" in said
-    assert "verified once you have ended" in (shell.folder / "answer.1").read_text()
+    assert "verified when you have ended" in (shell.folder / "answer.1").read_text()
     assert "the parser still fails" in (shell.folder / "prompt.2").read_text()
     shown = shell.json("show", "mend")
     assert (shown["task"]["state"], shown["result"]) == ("done", {"tries": 2})
@@ -240,10 +242,10 @@ def test_work_that_a_human_accepts_is_put_on_its_branch(shell: Shell) -> None:
     task = shell("submit", "mend", "--verify", "./check").stdout.split()[0]
     shell("up", "--drain")
     said = " ".join(shell("answer", "mend", "accept").stdout.split())
-    assert f"its work is on the branch allswell/{task} → git -C" in said, said
-    assert shell.sh(f"git show allswell/{task}:mended").stdout == "mended\n"
+    assert f"its work is on the branch allswell/mend-{task[-4:]} → git -C" in said, said
+    assert shell.sh(f"git show allswell/mend-{task[-4:]}:mended").stdout == "mended\n"
     work = shell.json("show", "mend")["work"]
-    assert (work["branch"], [one["path"] for one in work["changed"]]) == (f"allswell/{task}", ["mended"])
+    assert (work["branch"], [one["path"] for one in work["changed"]]) == (f"allswell/mend-{task[-4:]}", ["mended"])
     assert not (shell.folder / ".allswell/worktrees" / task).exists()
 
 
@@ -257,12 +259,12 @@ def test_what_was_said_to_be_done_when_its_supervisor_died_is_verified_by_the_ne
     running.communicate()
     (shell.folder / "go").touch()
     said = shell("up", "--drain").stdout
-    assert "“mend” was said to be done; verifying: ./check" in said, said
+    assert "“mend” was reported as done; verifying: ./check" in said, said
     assert "“mend” is done; `./check` passed" in said
     assert (shell.folder / "began").read_text() == "x\n", "the agent was not begun anew"
     shown = shell.json("show", "mend")
     assert (shown["task"]["state"], len(shown["attempts"])) == ("done", 1)
-    assert shell.sh(f"git show allswell/{task}:mended").stdout == "mended\n"
+    assert shell.sh(f"git show allswell/mend-{task[-4:]}:mended").stdout == "mended\n"
 
 
 FUNCTIONS = """\

@@ -153,7 +153,7 @@ def test_without_the_extra_one_picture_is_printed_and_how_to_get_more(
     story: str, tmp_path: Path, opened: Opened
 ) -> None:
     terminal = opened([*BARE_WATCH, "--store", _copied(story, tmp_path)], 80, 24)
-    said = plain(terminal.read_until("pip install 'allswell[watch]'"))
+    said = plain(terminal.read_until("uv tool install '.[watch]'"))
     assert "things need you" in said
     assert max(len(line.rstrip()) for line in said.replace("\r", "").split("\n")) <= 80
     assert terminal.end() == 0
@@ -171,13 +171,13 @@ def test_with_the_extra_a_task_is_called_off_by_keys_and_the_terminal_is_given_b
     terminal.press("c")
     terminal.read_until("Call off")
     terminal.press("\x1b[B\rnot needed\r")
-    terminal.read_until("is called off")
+    terminal.read_until("is cancelled")
     terminal.press("q")
     terminal.read_until("\x1b[?1049l")  # the screen that was there before
     assert terminal.end() == 0
     code, said, _ = typed(capsys, "why", "part 7", "--store", store)
     assert code == 0
-    has_all(said, ["was called off", "not needed"])
+    has_all(said, ["was cancelled", "not needed"])
 
 
 @pytest.mark.realtime

@@ -179,7 +179,7 @@ def test_each_counts_down_to_what_comes_next(empty: str) -> None:
         await look(app, pilot)
         held, later = row(app, Part.TASK, "silent"), row(app, Part.TASK, "called")
         assert "it is idle" in held.ahead
-        assert "goes back to the pool" in later.ahead
+        assert "is ready" in later.ahead
 
         def counted(name: str, left: int) -> str:
             """What stands in the line of a task so long before what comes next for it."""
@@ -368,7 +368,7 @@ def test_a_text_finds_what_has_ended_too_and_escape_shows_all(store: str) -> Non
         await pilot.press("slash")
         app.query_one("#filter", Input).value = "none such"
         await until(pilot, lambda: not list(app.rows.rows))
-        await until(pilot, lambda: "Nothing has that text." in about(app))
+        await until(pilot, lambda: "Nothing matches." in about(app))
         await pilot.press("escape")
         await until(pilot, lambda: len(list(app.rows.rows)) == every)
         assert app.query_one("#filter", Input).display is False
@@ -431,7 +431,7 @@ def test_a_dead_supervisor_and_a_parked_account_are_told_and_gone_when_mended(em
         found = await choose(app, pilot, Part.PROBLEM, "The supervisor main on ship was last heard")
         await until(pilot, lambda: "allswell up" in about(app))
         assert found.command == "allswell up"
-        assert row(app, Part.PROBLEM, "“anthropic” asked everybody to wait").command == "allswell unpark anthropic"
+        assert row(app, Part.PROBLEM, "“anthropic” asked to wait").command == "allswell unpark anthropic"
         await watch.unpark("anthropic", "grace")
         said = json.loads(gone)
         assert await watch.swap("supervisor.main", gone, json.dumps(said | {"gone": True}))
@@ -488,7 +488,7 @@ def test_where_nothing_is_kept_that_is_said(store: str) -> None:
         await choose(app, pilot, Part.TASK, "part 3")
         await pilot.press("l")
         view = app.screen.query_one(LogView)
-        await until(pilot, lambda: "Nothing is kept here" in "\n".join(line.text for line in view.lines))
+        await until(pilot, lambda: "No output is kept here" in "\n".join(line.text for line in view.lines))
 
     driven(store, drive)
 

@@ -48,7 +48,7 @@ def test_what_cannot_be_is_told_in_a_sentence(pg_url: str, tmp_path: Path) -> No
     done = run("worker", "setup", "orders", "--json", cwd=tmp_path, ALLSWELL_STORE=pg_url)
     assert check("worker setup", done.out) == "WorkerSetup"
     shown = at_terminal("worker", "status", cwd=tmp_path, columns=100, ALLSWELL_STORE=pg_url).out
-    assert "orders        0  nobody works on it" in shown, "no escape codes in a cell"
+    assert "orders        0  no process works on it" in shown, "no escape codes in a cell"
     assert "has no queue 'mails'" in told(JOBS, "--queue", "mails")
     assert "names no handlers: say module:name" in told("jobs", "--queue", "orders")
     assert "there is no module 'nothing_here'" in told("nothing_here:handlers", "--queue", "orders")

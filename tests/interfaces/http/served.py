@@ -138,7 +138,7 @@ async def make_keys(store: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(folder: Path, *options: str, store: str | None = None, files: int | None = None) -> Iterator[Served]:
-    """A server on a store in this folder, or on the one that is named; it is stopped in good order.
+    """A server on a store in this folder, or on the one that is named; it is stopped normally.
 
     `files` is how many files its process may open.
     """

@@ -99,7 +99,7 @@ def test_it_stops_in_good_order_with_the_fleet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "allswell", "up", "--serve=0.0.0.0:0"]
     refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert refused.returncode == 2
-    assert "`allswell serve` beside it has --tls-cert" in refused.stderr
+    assert "run `allswell serve` beside it: it has --tls-cert" in refused.stderr
     with up(tmp_path, str(place)) as (served, server):
         assert place.stat().st_mode & 0o777 == 0o600
         child = server()

@@ -244,4 +244,4 @@ def test_queues_of_messages_are_shown(pg_url: str, tmp_path: Path) -> None:
         served = Served(pg_url, url, keys, process, tmp_path)
         assert [one["queue"] for one in served.ok("GET", "/queues", key="viewer")["queues"]] == ["jobs"]
         assert served.call("GET", "/queues", key="ada").status == 403
-        assert "nobody works on it" in typed(url, "worker", "status", ALLSWELL_KEY=keys["viewer"]).stdout
+        assert "no process works on it" in typed(url, "worker", "status", ALLSWELL_KEY=keys["viewer"]).stdout

@@ -139,7 +139,7 @@ def test_a_hook_that_cannot_be_is_told_when_the_server_starts(tmp_path: Path) ->
     toml.write_text('[hooks.a]\nsecret_env = "NOBODY"\ntask = "x {"\n')
     checked = run("check", cwd=tmp_path).out
     assert "allswell.toml:3" in checked
-    assert "hooks.a.task: a brace that stands alone" in checked
+    assert "hooks.a.task: a single brace" in checked
     toml.write_text('[hooks.a]\nsecret_env = "NOBODY"\ntask = "x"\n')
     assert "the variable NOBODY is not set" in run("serve", cwd=tmp_path).err
     (tmp_path / "open.secret").write_text(NEW)

@@ -234,7 +234,7 @@ def test_agents_with_keys_ask_each_other(served: Served, monkeypatch: pytest.Mon
             assert item.request_id == sent
             await bob.respond(sent, "that", agent="bob")
             assert (await lease.wait_for(sent)).answer == "that"
-            with pytest.raises(Refused, match="nobody is called 'bbo'"):
+            with pytest.raises(Refused, match="no agent is called 'bbo'"):
                 await lease.send_request("bbo", "handoff", "?")
             await lease.complete()
 

@@ -208,7 +208,7 @@ def test_a_server_that_stops_lets_go_whoever_waits(tmp_path: Path) -> None:
         ("answers", {"ids": ["m_nix"]}, "request_id that request answered"),
         ("respond", {"request": "m_nix"}, "no request"),
         ("request", {"task": "t_x", "token": 1, "to": "x", "text": "y", "kind": "webhook"}, "kind"),
-        ("submit", {"name": "x"}, "may not hand over work"),
+        ("submit", {"name": "x"}, "may not submit tasks"),
         ("status", {}, "may not look at everything"),
         ("status", {"task": "nix"}, "no task"),
         ("inbox", {"agent": "bob"}, "speaks for ada"),
@@ -257,7 +257,7 @@ def test_an_agent_sees_its_own_and_nothing_of_others(tmp_path: Path) -> None:
                 code, _ = await ada.refused(tool, **arguments)
                 assert code in ("unknown_task", "unknown_question"), tool
             for part in ("", "/why", "/receipts"):
-                with pytest.raises(MCPError, match="none of yours"):
+                with pytest.raises(MCPError, match="not yours"):
                     await ada.client.read_resource(f"allswell://tasks/{id_}{part}")
             assert len((await bob.client.read_resource(f"allswell://tasks/{id_}")).contents) == 1
             with pytest.raises(MCPError, match="may not look at everything"):

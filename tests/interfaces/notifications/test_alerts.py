@@ -182,7 +182,7 @@ def test_a_route_that_hangs_holds_up_nobody_and_is_not_tried_twice_at_once(recei
             async with asyncio.timeout(0.2):
                 await sink.send([one])
         assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
-        with pytest.raises(NotDelivered, match="has not come to an end yet"):
+        with pytest.raises(NotDelivered, match="is still being sent"):
             await sink.send([one])
 
     asyncio.run(main())
@@ -203,7 +203,7 @@ def test_a_route_that_fails_is_told_why_without_its_secret(receiver: AlertReceiv
     [
         ("jsn://hunter2", "begins with jsn://, which Apprise does not know; did you mean json://"),
         ("slack://hunter2", "begins with slack://, and Apprise cannot read what follows"),
-        ("hunter2", "is no URL; Apprise's look like"),
+        ("hunter2", "is not a URL; Apprise's look like"),
         ("env:NOWHERE", "the variable NOWHERE is not set"),
         ("env:TYPO", r"a route \(env:TYPO\) begins with slak://"),
     ],

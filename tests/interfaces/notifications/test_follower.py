@@ -183,7 +183,7 @@ def test_what_waits_for_a_target_that_is_gone_is_given_up() -> None:
             await asyncio.sleep(60)
         assert after.heard == ["b1"]
         (left,) = await stage.watch.outbox.view_deliveries(DeliveryFilter())
-        assert (left.body, left.given_up, left.reason) == ('"a1"', True, "its target is not set up any more")
+        assert (left.body, left.given_up, left.reason) == ('"a1"', True, "its target is no longer set up")
         assert len(await stage.told("delivery_given_up")) == 1
 
     play(scene)

@@ -89,7 +89,7 @@ def test_a_request_is_sent_expires_blocks_is_told_and_is_resolved(
     assert notion.column("Review") == [True], "people take that tick away, nobody else"
     said = [line for path, line in taken if path == "/all"]
     assert said[0] == "🎯 Claiming: Deploy webhook monitoring"
-    assert said[1].startswith("🙋 Can anybody help? Oracle has not answered server access")
+    assert said[1].startswith("🙋 Can any agent help? Oracle has not answered server access")
     assert sorted(said[2:4]) == sorted(
         [
             "⏱️ Timeout: No response from Oracle on server access. Logging block, moving to doc task.",

@@ -216,7 +216,7 @@ def test_an_answer_that_is_none_of_notions_is_told_and_no_bug(notion: NotionServ
 @pytest.mark.parametrize("token", ["ntn_hunter2\nntn_old", "ntn_hünter2", "ntn hunter2"])
 def test_a_token_that_is_none_is_refused_without_being_shown(token: str) -> None:
     spec = SinkSpec(name="log", kind="notion", token_env="TOKEN", database="0" * 32)
-    with pytest.raises(Refused, match="what TOKEN holds is no token") as caught:
+    with pytest.raises(Refused, match="what TOKEN holds is not a token") as caught:
         make_sink(spec, {"TOKEN": token})
     assert "nter2" not in caught.value.message
 

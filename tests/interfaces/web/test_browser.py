@@ -134,7 +134,7 @@ def test_whose_key_is_revoked_stands_before_the_door(browser: TestBrowser, night
         await page.goto(night.url)
         await expect(page.locator("#state")).to_have_text("live")
         await asyncio.to_thread(night.ok, "POST", "/keys/brief/revoke")
-        await expect(page.locator("h1")).to_have_text("Who is there?")
+        await expect(page.locator("h1")).to_have_text("Log in")
         await expect(page.locator(".wrong")).to_contain_text("not logged in any more")
 
     browser.play(scene, cookies=visit.jar(), may_say=("401", "htmx:sse:error"))
@@ -293,7 +293,7 @@ def test_everything_can_be_done_by_keys_and_the_theme_is_kept(browser: TestBrows
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         await page.locator("#who summary").click()
         await page.get_by_role("button", name="Log out").click()
-        await expect(page.locator("h1")).to_have_text("Who is there?")
+        await expect(page.locator("h1")).to_have_text("Log in")
 
     browser.play(scene, cookies=visit.jar())
     night.ok("POST", f"/tasks/{task}/cancel", {}, key="operator")

@@ -105,7 +105,7 @@ def waterfall(*spans: Span, state: str = "held", limit: Millis | None = None) ->
 def test_retries_are_bars_of_their_own_and_the_queue_stands_apart() -> None:
     spans = (
         Span("waiting", at(0), at(2), "for “a”"),
-        Span("ready", at(2), at(3), "for somebody to take it"),
+        Span("ready", at(2), at(3), "for an agent to take it"),
         Span("held", at(3), at(5), "failed", "ada", 1, "failed:network"),
         Span("paused", at(5), at(6), "after the failure"),
         Span("held", at(6), at(9), "holds it now", "bob", 2),

@@ -167,7 +167,7 @@ async def drill(screens: Screens, supervisor: subprocess.Popen[bytes], disk: Sma
 
         async with watch_at(folder) as watch:
             await watch.park("anthropic", 9 * HOUR)
-        await screens.say("“anthropic” asked everybody to wait", "allswell unpark anthropic")
+        await screens.say("“anthropic” asked to wait", "allswell unpark anthropic")
         screens.type("allswell unpark anthropic")
         await screens.are_well()
 

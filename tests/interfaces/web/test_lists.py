@@ -33,7 +33,7 @@ def test_tasks_are_found_by_state_role_text_and_run(operator: Visit, night: Serv
     assert names(shown(operator, "/tasks?role=builder&state=held")) == ["refactor the parser"]
     assert names(shown(operator, "/tasks?run=release")) == ["publish", "audit", "test", "build"]
     assert "for test" in shown(operator, "/tasks?text=publish")
-    shown(operator, "/tasks?text=no+such+thing", "No task is like that")
+    shown(operator, "/tasks?text=no+such+thing", "No task matches")
     assert operator.get("/tasks?state=asleep").status == 400
     assert operator.get("/tasks?run=nobody").status == 404
 
@@ -55,7 +55,7 @@ def test_a_long_list_of_tasks_is_walked_without_a_gap(operator: Visit, night: Se
 def test_agents_are_listed_with_their_last_proof_and_each_has_a_ledger(operator: Visit, night: Served) -> None:
     text = shown(operator, "/agents?text=codex", 'href="/agents/codex.1"', "edited lexer.py", "60%", "$0.61")
     assert "shell.1" not in text.split("<main")[1]
-    shown(operator, "/agents?health=not+running", "No agent is like that")
+    shown(operator, "/agents?health=not+running", "No agent matches")
     shown(operator, "/agents/codex.1", "Its ledger", "refactor the parser", "$0.61 in all")
     shown(operator, "/agents/codex.2", "Its ledger")
     shown(operator, "/agents/nobody/at%20all", "It holds nothing now")
@@ -69,7 +69,7 @@ def test_the_journal_is_searched_and_read_back_to_its_beginning(operator: Visit,
     assert "refactor" not in text.split("</form>")[1]
     found = shown(operator, "/journal?text=LEXER.py")
     assert len(re.findall(r'<tr id="e-', found)) == 2
-    shown(operator, "/journal?text=never+said", "Nothing like that")
+    shown(operator, "/journal?text=never+said", "No match")
     assert operator.get("/journal?kind=gossip").status == 400
 
     async def read_back() -> tuple[list[int], list[int]]:

@@ -64,11 +64,11 @@ def test_a_task_shows_its_life_why_and_attempts(operator: Visit, night: Served) 
 
 def test_the_question_of_a_task_stands_on_its_screen_with_its_buttons(operator: Visit, night: Served) -> None:
     task = task_of(night, "migrate the database")
-    shown(operator, f"/tasks/{task}", "public.users", "Answer in words", "$2.40", "Call it off")
+    shown(operator, f"/tasks/{task}", "public.users", "Answer in words", "$2.40", "Cancel it")
     seen = logged_in(night, "viewer").get(f"/tasks/{task}").body.decode()
     assert "Two tables are called users" in seen
     assert "/answer" not in seen
-    assert "Call it off</button>" not in seen
+    assert "Cancel it</button>" not in seen
 
 
 def test_a_button_that_ends_work_is_neither_first_nor_dark_and_is_taken_back_by_a_retry(
@@ -122,7 +122,7 @@ def test_a_task_is_called_off_and_handed_over_again_by_its_buttons(operator: Vis
     assert logged_in(night, "viewer").post(f"/tasks/{task}/cancel").status == 403
     assert operator.post(f"/tasks/{task}/cancel", {"reason": "a change of plans"}).status == 303
     text = shown(operator, f"/tasks/{task}", "a change of plans", "Try it again", "Dismiss")
-    assert "Call it off" not in text
+    assert "Cancel it" not in text
     assert operator.post(f"/tasks/{task}/retry").status == 303
     again = re.search(r'id="retried-as" href="/tasks/(t_\w+)"', shown(operator, f"/tasks/{task}"))
     assert again is not None

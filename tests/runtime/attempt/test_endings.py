@@ -189,7 +189,7 @@ def test_what_is_written_in_the_first_moment_counts(tmp_path: Path) -> None:
             assert last is not None
             assert last.sign is Sign.WORK  # "first changed", or "first (new)" where the first look came before it
             assert last.what.split()[0] in {"first", "second"}
-            assert "The last proof of progress was" in told(outcome.receipt)
+            assert "The last sign of progress was" in told(outcome.receipt)
 
     asyncio.run(main())
 
@@ -297,7 +297,7 @@ def test_a_receipt_says_what_ended_the_attempt_whoever_noticed_first(
             running = asyncio.ensure_future(attempt.run())
             while await lease.past() is None:
                 await asyncio.sleep(0.01)
-            attempt.stop("the task is not its holder's any more", End.LEASE_LOST)  # as a supervisor that looks does
+            attempt.stop("the agent no longer holds the task", End.LEASE_LOST)  # as a supervisor that looks does
             outcome = await running
             assert (outcome.end, outcome.reason) == (end, reason)
             assert outcome.receipt is not None

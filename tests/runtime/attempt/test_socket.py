@@ -137,7 +137,7 @@ def test_a_socket_speaks_for_its_own_lease_only(tmp_path: Path) -> None:
             with pytest.raises(LeaseLost):
                 await _say(path, said.CheckInMessage(token=7))
             asked = await other.ask("?", hold=True)
-            with pytest.raises(Refused, match="no question of this task"):
+            with pytest.raises(Refused, match="not a question of this task"):
                 await _say(path, said.LookMessage(question=asked))
             (here.folder / "go").touch()
             await running

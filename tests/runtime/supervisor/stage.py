@@ -94,7 +94,7 @@ def night(
     url: str = "",
     **plan: Any,  # noqa: ANN401 - fields of the plan
 ) -> Night:
-    """Play a scene beside a supervisor of these agents, then stop it in good order."""
+    """Play a scene beside a supervisor of these agents, then stop it normally."""
 
     async def main() -> Night:
         store = store_for(url or f"sqlite:///{folder}/.allswell/allswell.db")

@@ -64,13 +64,13 @@ def test_a_client_that_tries_again_is_waited_for_and_nothing_else_of_its_account
         await night.until(kept_back)
         row = await night.watch.task(second)
         assert row is not None
-        assert row.ready, "and no attempt is spent on it"
+        assert row.ready, "and no attempt is used up on it"
         seen = {line.name: line for line in (await board(night.watch.views)).lines}
         assert seen["first"].ahead == f"waiting for the provider: {words}"
         assert seen["second"].shown == "parked"
         held = await night.watch.task(first)
         assert held is not None
-        assert held.lease is not None, "the one that waits is left alone"
+        assert held.lease is not None, "the one that waits is not called"
         assert await night.told("usage_limit") == []
         assert any("is waiting for the provider: 429, try" in line for line in night.lines)
 
@@ -111,7 +111,7 @@ def test_a_refused_account_asks_once_for_all_its_tasks_and_gets_no_more(
         await asyncio.sleep(1.0)
         assert len(await night.told("task_claimed")) == claimed, "nobody is dispatched"
         for id_ in ids:
-            assert (await night.task(id_)).record.failures == {}, "no attempt is spent"
+            assert (await night.task(id_)).record.failures == {}, "no attempt is used up"
 
         async def told() -> bool:
             waits = {post.waits for post in (await posts(night)).values()}

@@ -71,7 +71,7 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
         states = [event.data["state"] for event in await stage.told("agent_state")]
         assert states == ["quiet", "working", "quiet"]
         evidence = [event.data["evidence"] for event in await stage.told("agent_nudged")]
-        assert evidence == ["no proof of progress in 30s", "checkin 1m ago: “here I am”"]
+        assert evidence == ["no sign of progress in 30s", "checkin 1m ago: “here I am”"]
         row = await watch.task(task)
         assert row is not None
         assert row.lease is not None, "and nobody is ended for being quiet"

@@ -60,7 +60,7 @@ def test_claude_code(tmp_path: Path) -> None:
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         place("git", "-c", "user.name=x", "-c", "user.email=x@example.com", *words)
     assert place.worked_off("make it", "--role", "builder") == {"exit_code": 0}
-    assert "allswell/t_" in place("git", "branch")
+    assert "  allswell/" in place("git", "branch")
     assert not (place.folder / "made.txt").exists(), "it worked in a tree of its own"
 
 

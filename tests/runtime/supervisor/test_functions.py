@@ -329,7 +329,7 @@ def test_a_function_whose_task_is_blocked_is_not_said_to_have_done_it(tmp_path: 
         assert row.task.state == "open"
         if function != "unsure":
             assert [wait.kind for wait in row.waits] == ["request"]
-            assert lines[0].partition(": ")[2].startswith("blocked: nobody has answered m_"), lines
+            assert lines[0].partition(": ")[2].startswith("blocked: no answer to m_"), lines
 
     night(tmp_path, scene, standin("agent", command=(), function=f"nightcrew:{function}"))
 

@@ -249,7 +249,7 @@ def test_who_becomes_quiet_is_nudged_once(tmp_path: Path, monkeypatch: pytest.Mo
         id_ = await night.watch.submit("quiet", payload="spin")
         nudged = await night.event("agent_nudged")
         assert (nudged.task, nudged.data["heard_by"]) == (id_, "socket")
-        assert "no proof of progress in" in nudged.data["evidence"]
+        assert "no sign of progress in" in nudged.data["evidence"]
         states = [event.data["state"] for event in await night.told("agent_state")]
         assert states[-1] == "quiet"
         await asyncio.sleep(1.5)
@@ -346,7 +346,7 @@ def test_a_worktree_for_each_task(tmp_path: Path) -> None:
 
     names: list[str] = []
     night(tmp_path, scene, standin(worktree=True))
-    show = ["git", "show", f"allswell/{names[0]}:new.txt"]
+    show = ["git", "show", f"allswell/good-{names[0][-4:]}:new.txt"]
     assert subprocess.run(show, cwd=tmp_path, capture_output=True, check=True).stdout == b"half of it"
 
 

@@ -180,7 +180,7 @@ def test_a_supervisor_that_stops_in_an_outage_leaves_the_result_to_the_next(tmp_
             outage.store.down = True
             (tmp_path / "go").touch()
             await outage.until(lambda: outage.told("the store does not answer"))
-        assert outage.told("the next `allswell up` or `allswell run` here tells the store")
+        assert outage.told("the next `allswell up` or `allswell run` here sends it to the store")
         outage.store.down = False
         async with outage.supervisor(name="second"):
             attempts = await outage.ended(task)
@@ -230,7 +230,7 @@ def test_what_an_agent_says_in_an_outage_is_kept_and_it_is_told_so(tmp_path: Pat
         assert await outage.watch.result(task) == {"answer": 42}
         told = (tmp_path / "said").read_text()
         assert told.endswith("\n0\n")
-        assert "what you said is kept, and told when it is back" in told
+        assert "your report is kept and sent when the store is back" in told
 
     play(tmp_path, scene)
 

@@ -39,7 +39,7 @@ def test_a_talking_agent_answers_every_check_in_and_keeps_no_sleeper_in_its_fold
     agents = standin("talker", role="talker"), standin("sleeper", role="sleeper", idle=1_000)
     told = night(tmp_path, scene, *agents, policies={"": policy, "sleeper": Policy()})
     assert "talker may share its folder" in told.lines[0]
-    assert "with sleeper: meanwhile what changes there is no proof of progress" in told.lines[0]
+    assert "with sleeper: meanwhile changes there are no sign of progress" in told.lines[0]
 
 
 def test_exit_code_0_is_not_done_where_the_last_line_says_so(tmp_path: Path) -> None:

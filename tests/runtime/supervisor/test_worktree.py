@@ -63,7 +63,7 @@ def test_what_was_not_committed_is_on_the_branch_and_told_everywhere(repo: Path)
 
     told = night(repo, scene, agent()).lines
     task, idle = tasks
-    branch = f"allswell/{task}"
+    branch = f"allswell/two-files-{task[-4:]}"
     assert git(repo, "diff", "--name-status", "trunk", branch) == "M\tkept\nA\tnew/file\n"
     who, body = git(repo, "log", "-1", "--format=%an <%ae>%x00%B", branch).split("\0")
     assert who == "Allswell <allswell@localhost>"
@@ -108,7 +108,7 @@ def test_the_filters_of_the_repository_run_in_the_attempt_and_never_in_the_super
 
     night(repo, scene, agent())
     git(repo, "config", "--remove-section", "filter.rot")
-    assert git(repo, "show", f"allswell/{tasks[0]}:b.txt") == "hello\n", "as its filter wants it"
+    assert git(repo, "show", f"allswell/filtered-{tasks[0][-4:]}:b.txt") == "hello\n", "as its filter wants it"
     lines = ran.read_text()
     assert "smudge" in lines
     assert "clean" in lines
@@ -129,12 +129,15 @@ def test_what_the_agent_committed_itself_is_found_wherever_it_went_then(repo: Pa
             assert (await night.ended(task)).state == "done"
 
     told = "\n".join(night(repo, scene, agent()).lines)
-    for task in tasks:
-        assert f"on the branch allswell/{task}: 1 file changed" in told
-        assert git(repo, "log", "-1", "--format=%s", f"allswell/{task}") == "by-the-agent\n"
+    for task, name in zip(tasks, ("own", "went"), strict=True):
+        branch = f"allswell/{name}-{task[-4:]}"
+        assert f"on the branch {branch}: 1 file changed" in told
+        assert git(repo, "log", "-1", "--format=%s", branch) == "by-the-agent\n"
         assert not (repo / ".allswell" / "worktrees" / task).exists()
     # A supervisor that was killed before it could say that the task is done: the next attempt finds the branch again.
-    tree = make_worktree(repo, repo / ".allswell" / "worktrees", tasks[0])
+    receipts = Receipts(repo / ".allswell" / "receipts").all()
+    named = [kept.receipt.branch.name for kept in receipts if kept.receipt.branch]
+    tree = make_worktree(repo, repo / ".allswell" / "worktrees", tasks[0], "own", named.__contains__)
     assert tree.base == git(repo, "rev-parse", "trunk").strip()
     assert tree.stands(LeftoverWork({}, f"ref: refs/heads/{tree.branch}")) is not None
 
@@ -164,8 +167,47 @@ def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
     assert (trees["elsewhere"] / "x").read_text() == "x\n"
     assert (trees["inside"] / "sub" / "y").read_text() == "y\n"
     assert (trees["unrooted"] / "w").read_text() == "w\n"
-    assert git(repo, "show", f"allswell/{tasks['inside']}:z") == "z\n"
+    assert git(repo, "show", f"allswell/inside-{tasks['inside'][-4:]}:z") == "z\n"
     assert set(git(repo, "log", "--format=%s", "--all").split()) == {"inside", "first"}, "no commit anywhere else"
     for tree in trees.values():
         assert str(tree) in told
     assert git(repo, "diff", "--cached", "--name-only") == ""
+
+
+@pytest.mark.parametrize(
+    "title, branch",
+    [
+        ("write the parser", "allswell/write-the-parser-7x2k"),
+        ("Überschrift: Größe (v2)!", "allswell/uberschrift-groe-v2-7x2k"),
+        ("a/../b.lock @{1}", "allswell/a-b-lock-1-7x2k"),
+        ("日本", "allswell/t_1m7gpb69x0sx7x2k"),
+        ("x" * 90, f"allswell/{'x' * 40}-7x2k"),
+        ("write a parser for every grammar there is", "allswell/write-a-parser-for-every-grammar-there-7x2k"),
+    ],
+)
+def test_a_branch_can_be_read(repo: Path, title: str, branch: str) -> None:
+    tree = make_worktree(repo, repo / ".allswell" / "worktrees", "t_1m7gpb69x0sx7x2k", title)
+    assert tree.branch == branch
+    assert f"+ {branch}\n" in git(repo, "branch")
+
+
+def test_a_branch_of_before_is_gone_on_with(repo: Path) -> None:
+    place = repo / ".allswell" / "worktrees"
+    old = make_worktree(repo, place, "t_1")
+    assert old.branch == "allswell/t_1"
+    assert make_worktree(repo, place, "t_1", "write the parser").branch == "allswell/t_1", "its worktree is there"
+    git(repo, "branch", "allswell/t_2")
+    assert make_worktree(repo, place, "t_2", "write the parser").branch == "allswell/t_2", "its branch is there"
+
+
+def test_two_tasks_never_share_a_branch(repo: Path) -> None:
+    place = repo / ".allswell" / "worktrees"
+    first = make_worktree(repo, place, "t_1_7x2k", "paint")
+    second = make_worktree(repo, place, "t_2_7x2k", "paint")
+    assert (first.branch, second.branch) == ("allswell/paint-7x2k", "allswell/t_2_7x2k")
+    for tree in (first, second):
+        git(repo, "worktree", "remove", "--force", str(tree.path))
+        assert make_worktree(repo, place, tree.path.name, "paint").branch == tree.branch, "as the next attempt finds it"
+    git(repo, "branch", "allswell/draw-7x2k")
+    third = make_worktree(repo, place, "t_3_7x2k", "draw")
+    assert third.branch == "allswell/t_3_7x2k", "a human's branch of that name is not called"

@@ -22,7 +22,7 @@ async def who_waits_for_whose_answer_is_found(place: Place) -> None:
     moved_on = replace(late, waiting=False, blocked_at=Millis(AT), moved_on=True, by="zed", mesh=True, attempt=3)
     async with place.store() as store:
         await write(store, rows.new_tasks(rows.task("t_1"), *asked))
-        assert not await look(store, lambda tx: tx.find_asking()), "nobody holds the task"
+        assert not await look(store, lambda tx: tx.find_asking()), "no agent holds the task"
         await write(store, RowChanges(new_leases=[rows.lease("t_1", agent="ågent")]), {LockKind.TASK: ["t_1"]})
         assert list(await look(store, lambda tx: tx.find_asking())) == [
             AwaitedRequest(TaskId("m_1.a"), "ågent", ("oracle",)),

@@ -73,7 +73,7 @@ def test_a_body_that_swallows_its_cancels_is_given_up_when_the_grace_is_over(
         assert log == [1.0, 2.667, 4.333]
         assert abandoned() == (caught.value.scope,)
         assert caught.value.scope.fenced
-        assert "tool 'deaf' did not stop within its grace and was given up; it stands at" in caplog.text
+        assert "tool 'deaf' did not stop within its grace and was given up; it is at" in caplog.text
         await asyncio.sleep(60)
         assert abandoned() == ()
         assert len(log) > 10  # still told, now and then

@@ -92,7 +92,7 @@ def new_key(  # noqa: PLR0913 - each has a name
         raise Refused("no_right", f"what may it do? name a right: {', '.join(Right)}", where="rights")
     agent = Right.AGENT in meant or Right.SUPERVISOR in meant
     if agent and not roles:
-        text = f"an agent's key names the roles that it may claim for; {ANY_ROLE} stands for all"
+        text = f"an agent's key names the roles that it may claim for; {ANY_ROLE} means all"
         raise Refused("no_role", text, where="roles")
     if not agent and (roles or agents):
         text = "roles and agents go with the right `agent` or `supervisor`"
@@ -123,7 +123,7 @@ def _right(given: str) -> Right:
     except ValueError:
         like = nearest(given, Right)
         hint = f"; did you mean {like}?" if like else f"; there are: {', '.join(Right)}"
-        raise Refused("bad_right", f"{given!r} is no right{hint}", where="rights") from None
+        raise Refused("bad_right", f"{given!r} is not a right{hint}", where="rights") from None
 
 
 def revoked(key: Key, now: Millis, by: str = "") -> Key:

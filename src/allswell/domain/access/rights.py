@@ -124,11 +124,11 @@ class Operation(StrEnum):
     LOOK = "look at everything"
     LOOK_AT_ONE = "look at one thing by its id"
     LOOK_AT_OWN = "look at its own tasks"
-    SUBMIT = "hand over work"
+    SUBMIT = "submit tasks"
     CLAIM = "claim tasks"
     SPEAK = "speak for a lease"
     CALL_SERVICES = "share the breakers of services"
-    TELL = "tell what it saw"
+    TELL = "report what it saw"
     VERIFY = "verify work, or name what does"
     DECIDE = "answer, call off and try again"
     RUN_FLOWS = "run flows and builds"
@@ -301,7 +301,7 @@ def admitted(  # noqa: C901, PLR0912, PLR0915 - a line for each kind of command
         case Claim():
             check_agent(key, command.agent)
             if command.after is not None:
-                raise Refused("not_allowed", "`after` is set by the watch itself", where="after")
+                raise Refused("not_allowed", "`after` is set by Allswell itself", where="after")
             signed["roles"] = _roles(key, command.roles)
             signed["asked_as"] = _asked_as(key)
             if command.id != NO_COMMAND:  # nobody is given another's leases by repeating another's claim
@@ -470,7 +470,7 @@ def check_word(key: Key, word: str, *, write: bool) -> None:
     elif write:
         check_act(key, Operation.RUN_FLOWS)
         if not word.startswith("build."):
-            raise Refused("not_allowed", f"{word!r} is kept by the watch itself", where="key")
+            raise Refused("not_allowed", f"{word!r} is kept by Allswell itself", where="key")
     else:
         check_act(key, Operation.LOOK)
 
@@ -534,7 +534,7 @@ def _check_notice(key: Key, event: Event) -> None:
     if Right.ADMIN in key.rights or (_is_deciders(event) and may(key, Operation.DECIDE)):
         return
     if event.kind not in _AGENTS_TELL:
-        raise Refused("not_allowed", f"the key {key.name} may not tell of {event.kind}", where="kind")
+        raise Refused("not_allowed", f"the key {key.name} may not report {event.kind}", where="kind")
     about = [name for name in (event.agent, str(event.data.get("supervisor", ""))) if name]
     for name in about:
         check_agent(key, name)
@@ -545,14 +545,14 @@ def _check_notice(key: Key, event: Event) -> None:
 def check_told_of(key: Key, event: Event, row: TaskRow | None) -> None:
     """Refuse what a key tells of a task that it does not see (`row` is None), or of a run that is not its task's."""
     if event.run is not None and (row is None or row.task.run != event.run):
-        raise Refused("not_allowed", f"the key {key.name} may not tell of the run {event.run}", where="run")
+        raise Refused("not_allowed", f"the key {key.name} may not report on the run {event.run}", where="run")
     if row is None:
-        raise Refused("not_allowed", f"the key {key.name} may not tell of the task {event.task}", where="task")
+        raise Refused("not_allowed", f"the key {key.name} may not report on the task {event.task}", where="task")
 
 
 def refuse_sinks() -> Refused:
     """What a sink does, which lives beside the store."""
-    text = "sinks are told beside the store: run `allswell sinks run` or `allswell up` there"
+    text = "sinks are served beside the store: run `allswell sinks run` or `allswell up` there"
     return Refused("not_allowed", text, where="store")
 
 

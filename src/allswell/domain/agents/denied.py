@@ -161,4 +161,4 @@ def remark(denied: Denied) -> str:
 
 def allowed_note(attempt: int, call: DeniedCall) -> str:
     """What the next holder is told of a call that a human has allowed."""
-    return f"In attempt {attempt}, and in no later one, this call is allowed, exactly as it stands: {call_text(call)}"
+    return f"In attempt {attempt}, and in no later one, this call is allowed, exactly as written: {call_text(call)}"

@@ -34,7 +34,7 @@ PLACES: Mapping[str, str] = {
     "agent": "who holds the task, such as claude.1",
     "role": "the task's role",
     "folder": "the folder it works in: its worktree, if it has one",
-    "orders_file": "the path of a file that the watch writes to when it wants a check-in",
+    "orders_file": "the path of a file that Allswell writes to when it wants a check-in",
 }
 PROMPT = "{name}\n\n{payload}\n\n{handover}"
 _PLACE = re.compile(r"\{([a-z_]+)\}")
@@ -162,9 +162,11 @@ def wrong_with_agent(spec: AgentSpec) -> list[tuple[str, str]]:
     if spec.command and not any("{prompt}" in word or "{prompt_file}" in word for word in spec.command):
         own = {"{task}", "{payload}", "{name}"}
         if not any(place in word for word in spec.command for place in own):
-            found.append(("command", "no word of it names {prompt} or {prompt_file}: it would not know what to do"))
+            found.append(
+                ("command", "it contains neither {prompt} nor {prompt_file}: the agent would not know what to do")
+            )
     if spec.hears == "file" and not any("{orders_file}" in word for word in (*spec.command, *spec.env.values())):
-        found.append(("hears", "it hears by a file, and nothing tells it {orders_file}"))
+        found.append(("hears", "it is notified by a file, and its command does not contain {orders_file}"))
     if spec.function and not _FUNCTION.fullmatch(spec.function):
         found.append(("function", f"{spec.function!r} is not written module:name"))
     if spec.context_window is not None and spec.context_window < 1:
@@ -179,7 +181,7 @@ def _kind_of(spec: AgentSpec) -> str:
     given = {"command": spec.command, "function": spec.function, "remote": spec.remote}
     kinds = [name for name, value in given.items() if value]
     if not kinds:
-        return "an agent is a command, a function or remote = true, and this one is none of them"
+        return "an agent is a command, a function or remote = true, and this one has none of these"
     if len(kinds) > 1:
         return f"an agent is a command, a function or remote, and this one has {' and '.join(kinds)}: which of them?"
     return "a remote agent has its own folders: leave worktree out" if spec.remote and spec.worktree else ""

@@ -25,7 +25,7 @@ QUOTED_IS_DATA = (
 
 REASONS = {
     "agent_timeout": "it reached its time limit",
-    "agent_idle": "it gave no proof of progress for too long",
+    "agent_idle": "it gave no sign of progress for too long",
     "agent_stalled": "it stopped answering when asked for check-ins",
     "lease_lapsed": "its holder was lost",
     "released": "it gave the task back",
@@ -35,7 +35,7 @@ REASONS = {
     "blocked": "another agent had not answered its request in time",
 }
 GIVEN_BACK = {
-    "usage_limit": "its account had met a usage limit",
+    "usage_limit": "its account had reached a usage limit",
     "fleet_paused": "its fleet was paused",
     "account_refused": "its provider refused its account",
     "supervisor_stopped": "its supervisor was stopped",
@@ -86,7 +86,7 @@ def _told(attempt: int, handover: Handover) -> str:
     lines = [f"This is attempt {attempt}. The last one, by {on_one_line(handover.agent)}, {ended}."]
     if handover.reason == "not_verified":
         lines.append(quoted(handover.message))
-        lines.append("Mend what is wrong; then say that it is done, and it is verified again.")
+        lines.append("Fix what is wrong, then report it as done; it is verified again.")
     elif reason == "blocked":
         lines.append(on_one_line(handover.message))
     elif handover.message and not given_back:

@@ -102,7 +102,7 @@ def _last(standing: EvidenceState | None, now: int) -> str:
     seen = standing.progress
     if seen is not None:
         return f"{seen.sign.value} {felt(max(now - seen.at, 0))} ago: {seen.what}"
-    bare = f"no proof of progress in {felt(now - standing.began)}"
+    bare = f"no sign of progress in {felt(now - standing.began)}"
     other = next(iter(standing.last.values()), None)
     return bare if other is None else f"{bare}, only {other.sign.value} {felt(max(now - other.at, 0))} ago"
 

@@ -73,7 +73,7 @@ from allswell.domain.lease.audit import AfterAudit, after_verdict, why_no_verdic
 from allswell.domain.question import CLARIFY, RETRY, SKIP, AnswerAction, Option, full_stop
 
 ABOUT_COMPONENT = (RETRY, CLARIFY, SKIP)
-_KEEP = Option("keep", "Whoever has it keeps it", AnswerAction.RETRY)
+_KEEP = Option("keep", "Its builder keeps it", AnswerAction.RETRY)
 _GIVE = Option("give", "The earlier claim gets it", AnswerAction.RETRY)
 ALREADY_CLAIMED = "already claimed"
 NO_SUCH_COMPONENT = "there is no such component"

@@ -278,7 +278,7 @@ def work_on(one: ComponentStanding) -> str:
     audit = one.current
     if audit is None:
         return "building"
-    return {None: "in audit", True: "passed, to be merged", False: "mending it after an audit"}[audit.passed]
+    return {None: "in audit", True: "passed, to be merged", False: "fixing it after an audit"}[audit.passed]
 
 
 def told_of(one: ComponentStanding, standing: BuildStanding) -> list[str]:
@@ -309,7 +309,7 @@ def _where(one: ComponentStanding, standing: BuildStanding) -> str:
         case "held" if audit is not None and audit.passed:
             return f"It has passed its audit by {audit.by} and waits to be merged."
         case "held":
-            return f"{one.holder} mends it after an audit."
+            return f"{one.holder} fixes it after an audit."
         case "free":
             return f"Any builder may say CLAIM {one.name}."
         case "asked":

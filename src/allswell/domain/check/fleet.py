@@ -44,8 +44,8 @@ def folders_apart(fleet: Fleet, here: str) -> Iterator[Finding]:
         spec = fleet.agents[name]
         beside = [f"up to {spec.concurrency} of itself" if other == name else other for other in others]
         yield SHARED_FOLDER.broken(
-            f"{name} may share its folder ({spec.cwd}) with {', '.join(beside)}: meanwhile what changes there is no"
-            " proof of progress of anybody, because a file does not say who wrote it.",
+            f"{name} may share its folder ({spec.cwd}) with {', '.join(beside)}: meanwhile changes there are no"
+            " sign of progress, because a file does not say who wrote it.",
             (),
             fix="Set worktree = true, give each agent a cwd of its own, or have them check in.",
             place=fleet.places.get(name),
@@ -57,14 +57,12 @@ def folders_apart(fleet: Fleet, here: str) -> Iterator[Finding]:
 # What is asked of a role that no agent has lies there until it is given up, and so does a webhook that cannot be
 # signed.
 
-ROLE_OF_NOBODY = CheckRule(
-    "role_of_nobody", Severity.WARNING, "There is somebody for each role that is set up, or asked for something."
-)
+ROLE_OF_NOBODY = CheckRule("role_of_nobody", Severity.WARNING, "Each role that is set up or requested has an agent.")
 SECRET_NOT_SET = CheckRule(
     "secret_not_set", Severity.WARNING, "Each variable that [webhook_secrets] names is set, and not empty."
 )
 SESSION_OF_WHOM = CheckRule(
-    "session_of_whom", Severity.WARNING, "It is known whose session the usage source tells of, and an agent has it."
+    "session_of_whom", Severity.WARNING, "It is known which account the usage source reports on, and an agent uses it."
 )
 _FIX = "Give an agent the role ([agents.NAME] role = {role!r}), or correct the name."
 
@@ -89,11 +87,11 @@ def session_of_whom(fleet: Fleet) -> Iterator[Finding]:
         return
     names = ", ".join(accounts[:5]) + (f" and {len(accounts) - 5} more" if len(accounts) > 5 else "")
     if usage.account and usage.account not in accounts:
-        says = f"[usage] tells of the account {usage.account!r}, and no agent has it: nothing is paused by it."
+        says = f"[usage] reports on the account {usage.account!r}, and no agent uses it: nothing is paused by it."
         yield SESSION_OF_WHOM.broken(says, (), fix=f"The agents' accounts are {names}.", place=fleet.usage_place)
     elif not usage.account and len(accounts) > 1:
         says = (
-            f"[usage] does not say whose session it tells of, and the agents have {len(accounts)} accounts ({names}):"
+            f"[usage] does not say on which account it reports, and the agents have {len(accounts)} accounts ({names}):"
             " unless the source says so itself, all of them pause when little of it is left."
         )
         fix = "Set `account` in [usage], or give agents that share a session the same `account`."
@@ -104,7 +102,7 @@ def roles_asked(asked: Mapping[str, int]) -> Iterator[Finding]:
     """A finding for each role with so many open requests that nobody is known to have."""
     for role, count in asked.items():
         open_ones = "1 request is" if count == 1 else f"{count} requests are"
-        says = f"{open_ones} open for the role {role!r}, and nobody is known who has it."
+        says = f"{open_ones} open for the role {role!r}, and no known agent has it."
         yield ROLE_OF_NOBODY.broken(says, (), fix=_FIX.format(role=role))
 
 
@@ -175,7 +173,7 @@ def checkins_work(watched: CheckIns) -> Iterator[Finding]:
     count = asked(limit.length, interval.length)
     if count == 0:
         yield NEVER_ASKED.broken(
-            f"Nobody is ever asked for a check-in: the first would come at {exact(interval.length)}, and"
+            f"No agent is ever asked for a check-in: the first would come at {exact(interval.length)}, and"
             f" {limit.name} ends the run first.",
             (limit, interval),
             sum=Sum((one(interval.length),), "≥", limit.length),

@@ -70,7 +70,7 @@ def why_no_verdict(
     if said_at < handed_in_at:
         return "it was said before the work was handed in"
     if auditor == builder:
-        return "nobody audits their own build"
+        return "an agent cannot audit its own build"
     if listed and auditor not in listed:
         return "you are not among the auditors of this build"
     return ""

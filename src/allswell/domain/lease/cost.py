@@ -127,7 +127,7 @@ def end_costly(situation: RowSnapshot, command: EndCostly) -> Decision:
     case = situation.case(command.task)
     lease, task = case.lease, case.task
     if lease is None or lease.token != command.token or lease.agent != command.agent:
-        raise LeaseLost(command.task, command.token, "nobody holds the task" if lease is None else "it is another's")
+        raise LeaseLost(command.task, command.token, "no agent holds the task" if lease is None else "it is another's")
     rows = situation.expenses.get(task.id, ())
     if not is_over(task, rows):
         raise Refused("not_costly", f"{task.name} has not reached what it may cost", where="task")

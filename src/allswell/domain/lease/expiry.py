@@ -55,7 +55,7 @@ _FLOW_ENDINGS = {
 _UNVERIFIED_ENDINGS = {
     "timeout": "the limit of its attempt was reached first",
     "stall": "its agent answered no more",
-    "lapse": "whoever held it is gone",
+    "lapse": "its holder is gone",
 }
 
 
@@ -178,7 +178,7 @@ def _expire(out: TaskChange, lease: LeaseRow | None, now: Millis) -> None:
     """The time of a request is up, wherever it stands: it has failed, and nothing else has (O5)."""
     task = out.case.task
     end_task(out, State.FAILED, EXPIRED, now)
-    message = "nobody took it in time" if lease is None else f"{lease.agent} did not answer in time"
+    message = "no agent took it in time" if lease is None else f"{lease.agent} did not answer in time"
     out.events.append(event(task, "task_failed", lease, reason=EXPIRED, message=message))
 
 

@@ -327,7 +327,7 @@ def _keep(out: TaskChange, command: Keep) -> TaskChange:
 
 def _why_lost(lease: LeaseRow | None, token: int, agent: str) -> str:
     if lease is None:
-        return "nobody holds the task"
+        return "no agent holds the task"
     if lease.token != token:
         return f"the current token is {lease.token}"
     return f"it belongs to another agent, not to {agent}"
@@ -555,7 +555,7 @@ def _delegated_before(known: TaskAggregate, command: Delegate | SendRequest) -> 
 def say_again(situation: RowSnapshot, command: CheckInAgain) -> Decision:
     """A check-in with all rows in sight; on a task that is not there, nobody holds a lease."""
     if command.task not in situation.cases:
-        raise LeaseLost(command.task, command.token, "nobody holds the task")
+        raise LeaseLost(command.task, command.token, "no agent holds the task")
     return say(situation, command)
 
 

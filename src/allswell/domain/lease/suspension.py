@@ -112,7 +112,7 @@ def time_left(task: Task, lease: LeaseRow, now: int) -> int | None:
 def _lease_of(case: TaskAggregate, command: Suspend | Continue | NoteRefusal, at: Millis) -> LeaseRow:
     lease = case.lease
     if lease is None or lease.token != command.token or lease.agent != command.agent:
-        raise LeaseLost(command.task, command.token, "nobody holds the task" if lease is None else "it is another's")
+        raise LeaseLost(command.task, command.token, "no agent holds the task" if lease is None else "it is another's")
     if at >= ends_at(lease):
         raise LeaseLost(command.task, command.token, "its time ran out")
     return lease

@@ -94,7 +94,7 @@ def say_done(out: TaskChange, lease: LeaseRow, command: Complete, now: Millis) -
         NEEDS_VERIFICATION,
         f"{task.name} counts as done once `{shown(verify_of(task))}` has passed; what you brought is kept",
         where="task",
-        hint=f"its supervisor runs that; where there is none, an operator does: allswell verify {task.id}",
+        hint=f"its supervisor runs that; without one, an operator does: allswell verify {task.id}",
     )
 
 
@@ -250,7 +250,7 @@ def ask_human(out: TaskChange, why: str, said: str, now: Millis, *, ran: bool = 
     printed = f" It printed last:\n{said.strip()}" if said.strip() else ""
     if ran:
         times = "once" if failed == 1 else f"{failed} times"
-        text = f"Task {label} was said to be done, and `{check}` failed {times}, the last time with: {full_stop(why)}"
+        text = f"Task {label} was reported as done, and `{check}` failed {times}, the last time with: {full_stop(why)}"
     else:
         text = f"Task {label} is said to be done, but `{check}` has not been run to its end: {full_stop(why)}"
     text += f" What it brought is kept; `allswell verify {task.id}` runs the command once more."

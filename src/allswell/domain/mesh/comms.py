@@ -138,7 +138,7 @@ def _closed(row: Comm, data: Mapping[str, Any], asked: RequestText) -> Comm | No
     resolution = "answered" if outcome == "done" else ": ".join(part for part in (outcome, reason) if part)
     if reason == UNANSWERED:
         said = f"Request to {asked.to} given up: {asked.summary}"
-        return replace(row, event=said, status="Resolved", resolution="given up: nobody has answered it")
+        return replace(row, event=said, status="Resolved", resolution="given up: no agent has answered it")
     if outcome in ("done", "failed"):
         said = f"Response from {asked.to}: {asked.summary}"
         return replace(row, event=said, status="Received", resolution=resolution)
@@ -217,7 +217,7 @@ def declined(agent: str, what: str, reason: str) -> str:
 def asking_everybody(about: SentenceContext, request: str) -> str:
     """A request is about to be given up."""
     asked = f"{about.to} has not answered {about.request}, and {about.task} needs it"
-    return f"🙋 Can anybody help? {asked}. `allswell respond {request}` answers."
+    return f"🙋 Can any agent help? {asked}. `allswell respond {request}` answers."
 
 
 def blocked_long(event: Event, about: SentenceContext) -> str:

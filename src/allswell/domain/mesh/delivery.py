@@ -226,7 +226,7 @@ def _give_up(out: TaskChange, now: Millis) -> None:
     """It is over without an answer."""
     task, lease = out.case.task, out.case.lease
     end_task(out, State.FAILED, UNANSWERED, now)
-    out.events.append(event(task, "task_failed", lease, reason=UNANSWERED, message="nobody has answered it"))
+    out.events.append(event(task, "task_failed", lease, reason=UNANSWERED, message="no agent has answered it"))
 
 
 def put_off(out: TaskChange, now: Millis) -> None:
@@ -277,7 +277,7 @@ def _parts(case: TaskAggregate) -> tuple[RequestSpec, RequestRecord, Origin]:
     task = case.task
     spec, stand, origin = task.spec.request, task.record.request, task.spec.origin
     if spec is None or stand is None or origin is None:
-        raise Bug(f"{task.id} is no request of the mesh")
+        raise Bug(f"{task.id} is not a request of the mesh")
     return spec, stand, origin
 
 

@@ -197,7 +197,7 @@ def _check_mesh_request(out: TaskChange, command: SendRequest) -> None:
     task, new, spec = out.case.task, command.request, command.spec
     check_kind(spec.kind)
     if asker_of(new.id) != task.id:
-        raise Refused("bad_id", f"{new.id} is no id of a request of {task.id}", where="id")
+        raise Refused("bad_id", f"{new.id} is not an id of a request of {task.id}", where="id")
     if task.spec.flow:
         text = "a flow cannot wait for an answer without its process; delegate it, or ask a human with hold"
         raise Refused("bad_request", text, where="kind")
@@ -267,12 +267,12 @@ class InboxItem(msgspec.Struct, frozen=True):
 
 def told_to_agent(item: InboxItem, left: int | None) -> str:
     """What an agent at work is told of a request, in every way it can hear; `left` are milliseconds."""
-    late = "nobody answered it in time, and an answer still counts" if left is None else f"{show(left)} left"
+    late = "it was not answered in time, and an answer still counts" if left is None else f"{show(left)} left"
     text = item.summary if item.payload is None else f"{item.summary} (`allswell inbox` has the rest)"
     about = f"({item.kind} {item.request_id}; {late}): {text}"
     answer = f"`allswell respond {item.request_id} 'your answer'`"
     if item.mesh:
-        return f"{item.sender} asks everybody, as {item.to} has not answered {about} If you can help: {answer}."
+        return f"{item.sender} asks all agents, because {item.to} has not answered {about} If you can help: {answer}."
     declines = f"or `allswell decline {item.request_id} 'why'`"
     return f"{item.sender} asks you {about} Answer with {answer}, {declines}, then go on with your own task."
 

@@ -140,7 +140,7 @@ def decline(situation: RowSnapshot, command: Decline) -> Decision:
         raise Refused("request_closed", f"the request {task.id} cannot be declined: {how}", where="request")
     origin = task.spec.origin
     if origin is not None and command.agent == origin.agent:
-        text = f"{command.agent} has asked {task.id} itself, and cannot decline it; `allswell cancel` calls it off"
+        text = f"{command.agent} has asked {task.id} itself, and cannot decline it; `allswell cancel` cancels it"
         raise Refused("own_request", text, where="agent")
     if not is_addressed_to(task, command.agent, command.roles, command.asked_as):
         text = f"the request {task.id} is for {spec.to}; {command.agent} need not decline it"
@@ -200,7 +200,7 @@ def check_may_answer(task: Task, agent: str, roles: Sequence[str], asked_as: Seq
     """Refuse an answer by somebody whom nobody has asked."""
     spec, stand, origin = task.spec.request, task.record.request, task.spec.origin
     if spec is None or stand is None or origin is None:
-        raise Refused("unknown_request", f"{task.id} is no request of the mesh", where="request")
+        raise Refused("unknown_request", f"{task.id} is not a request of the mesh", where="request")
     if agent == origin.agent:
         raise Refused("own_request", f"{agent} has asked {task.id} itself, and cannot answer it", where="agent")
     if not is_for(task, agent, roles, asked_as):
@@ -237,7 +237,7 @@ def move_on(situation: RowSnapshot, command: MoveOn) -> Decision:
     case, _, stand = _request(situation, command.request)
     origin = case.task.spec.origin
     if origin is None or (origin.task, origin.token, origin.agent) != (command.task, command.token, command.agent):
-        raise Refused("unknown_request", f"{command.request} is no request of {command.task}", where="request")
+        raise Refused("unknown_request", f"{command.request} is not a request of {command.task}", where="request")
     if stand.moved_on:
         return Decision(_given(situation, command))
     ended = situation.attempts.get((command.task, command.token))

@@ -35,7 +35,7 @@ _METADATA = frozenset(
 )
 _WRAPPED = ip_network("64:ff9b::/96")
 """An IPv4 address behind a translator."""
-_NO_ADDRESS = "is no address"
+_NO_ADDRESS = "is not an address"
 LEAVE_URL = "allow_private = true"
 """What a sink says to be let inside."""
 
@@ -46,7 +46,7 @@ def wrong_with_url(url: str, *, private: bool, leave: str = LEAVE_URL) -> str | 
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        return f"this is no URL: {error}"
+        return f"this is not a URL: {error}"
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
         return "write https://host/path"
     if not url.isascii():
@@ -57,7 +57,7 @@ def wrong_with_url(url: str, *, private: bool, leave: str = LEAVE_URL) -> str | 
     if reason not in (None, _NO_ADDRESS):
         return f"{parts.hostname} {reason}"
     if parts.scheme == "http" and not private:
-        return f"without TLS anybody on the way can read it: use https, or {leave} for a host inside"
+        return f"without TLS anyone on the way can read it: use https, or {leave} for a host inside"
     return "nothing listens on port 0" if port == 0 else None
 
 
@@ -70,7 +70,7 @@ def why_not(address: str, *, private: bool, leave: str = LEAVE_URL) -> str | Non
     if found in _METADATA or found.is_link_local:
         return "is where machines ask for their own credentials (link-local or metadata)"
     if found.is_multicast or found.is_unspecified:
-        return "is no single machine's"
+        return "is not the address of a single machine"
     inside = not found.is_global or found.is_reserved or (isinstance(found, IPv6Address) and found.is_site_local)
     if private or not inside:
         return None
@@ -106,7 +106,7 @@ def role_for(to: str, kind: str) -> str:
         role = to[len(_ROLE) :]
         check_name(role, "role")
         if role.startswith(_AGENT) or role == WEBHOOKS:
-            raise Refused("bad_address", f"{role!r} is no role that anybody could have", where="to")
+            raise Refused("bad_address", f"{role!r} is not a valid role", where="to")
         return role
     check_name(to, "to")
     if len(to) >= NAME_MAX:

@@ -92,12 +92,12 @@ def _service(data: Mapping[str, Any], _: str) -> Alert:
 
 def _breaker(data: Mapping[str, Any], _: str) -> Alert:
     service = data["service"]
-    text = f"{data['failures']} failures in a row; it is left alone for a while."
+    text = f"{data['failures']} failures in a row; it is not called for a while."
     return Alert("info", f"breaker {service}", f"{service} keeps failing", text)
 
 
 def _sink(data: Mapping[str, Any], _: str) -> Alert:
-    what = "is not taking what it is told" if "target" in data else "has given a message up"
+    what = "does not accept messages" if "target" in data else "has given a message up"
     text = f"{cut(str(data['reason']))}\nallswell deliveries"
     return Alert("warning", f"sink {data['sink']}", f"The sink {data['sink']} {what}", text)
 

@@ -103,7 +103,7 @@ def wrong_with_sink(spec: SinkSpec, given: Iterable[str]) -> list[tuple[str, str
     if not _NAME.fullmatch(spec.name):
         return [("", f"a sink's name is small letters, digits, - and _, at most 40 of them, not {spec.name!r}")]
     if spec.kind not in OWN:
-        said = f"{spec.kind!r} is no kind of sink" if spec.kind else "which kind of sink is it?"
+        said = f"{spec.kind!r} is not a kind of sink" if spec.kind else "which kind of sink is it?"
         return [("kind", f'{said} write kind = "webhook", "alerts", "chat" or "notion"')]
     own = OWN[spec.kind]
     found = [
@@ -142,9 +142,9 @@ def _alerts(spec: SinkSpec) -> list[tuple[str, str]]:
         if severity not in SEVERITIES:
             near = nearest(severity, SEVERITIES)
             hint = f"did you mean {near!r}?" if near else f"there are {', '.join(SEVERITIES)}"
-            found.append(("routes", f"{severity!r} is no severity; {hint}"))
+            found.append(("routes", f"{severity!r} is not a severity; {hint}"))
     if not any(spec.routes.values()):
-        text = 'whom does it tell? write routes = { warning = ["env:NAME"] }, NAME being a variable with an Apprise URL'
+        text = 'it has no routes: write routes = { warning = ["env:NAME"] }, NAME being a variable with an Apprise URL'
         found.append(("routes", text))
     named = {route.removeprefix("env:") for told in spec.routes.values() for route in told if route.startswith("env:")}
     found += [("routes", text) for name in sorted(named) if (text := no_variable(name))]
@@ -164,7 +164,9 @@ def _notion(spec: SinkSpec) -> list[tuple[str, str]]:
         found.append(("token_env", text))
     for field, id_ in (("database", spec.database), ("page", spec.page)):
         if id_ and not re.fullmatch(r"[0-9a-fA-F]{32}", id_.replace("-", "")):
-            found.append((field, f"{id_!r} is no id of Notion's: 32 digits and letters a to f, from the page's link"))
+            found.append(
+                (field, f"{id_!r} is not an id of Notion's: 32 digits and letters a to f, from the page's link")
+            )
     return found
 
 
@@ -173,7 +175,11 @@ _RULES = {"webhook": _webhook, "alerts": _alerts, "chat": _chat, "notion": _noti
 
 def no_variable(name: str) -> str:
     """What is wrong with the name of a variable; it is not shown, for it may be the secret itself."""
-    return "" if _VARIABLE.fullmatch(name) else "this is no name of a variable; the secret itself does not stand here"
+    return (
+        ""
+        if _VARIABLE.fullmatch(name)
+        else "this is not a name of a variable; the secret itself must not be written here"
+    )
 
 
 def quiet_left(quiet: str, minute: int) -> int | None:
@@ -279,7 +285,7 @@ WebhookSecrets = Mapping[str, Sequence[str]]
 def wrong_with_secrets(host: str, names: Sequence[str]) -> str:
     """What is wrong with an entry; empty if nothing is."""
     if not _HOST.fullmatch(host):
-        return f'{host!r} is no host; write such as "oracle.example", "oracle.example:8443", or "*" for all others'
+        return f'{host!r} is not a host; write such as "oracle.example", "oracle.example:8443", or "*" for all others'
     if not names:
         return "which variable holds the secret?"
     return next(filter(None, map(no_variable, names)), "")

@@ -30,7 +30,7 @@ CHANGES_LISTED = 1_000
 """How many changed files a receipt names; the snapshot has all of them."""
 
 
-CHANGES_UNTOLD = "which files have changed cannot be told"
+CHANGES_UNTOLD = "which files have changed is not known"
 NOT_WRITTEN = "the receipt could not be written"
 """How the warnings about these two begin."""
 
@@ -77,7 +77,7 @@ _TAKEN_AWAY = {
     "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
     "not_verified": (End.UNVERIFIED, "its work was not verified"),
     "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
-    "cost_limit": (End.COSTLY, "its task has cost what it may"),
+    "cost_limit": (End.COSTLY, "its task has reached its cost limit"),
     "agent_stalled": (End.STALLED, "it missed too many check-ins"),
     "lease_lapsed": (End.LEASE_LOST, "its lease was not renewed in time"),
     "cancelled": (End.CANCELLED, "the task was cancelled"),
@@ -347,15 +347,19 @@ def told(receipt: Receipt) -> str:
     last = receipt.last_evidence
     if receipt.status in (End.TIMEOUT, End.IDLE, End.STALLED, End.INTERRUPTED, End.ORPHANED):
         if last is None or receipt.last_evidence_ms is None:
-            said.append("It had given no proof of progress.")
+            said.append("It had given no sign of progress.")
         else:
             said.append(
-                f"The last proof of progress was {felt(receipt.last_evidence_ms)} before: {full_stop(last.what)}"
+                f"The last sign of progress was {felt(receipt.last_evidence_ms)} before: {full_stop(last.what)}"
             )
     kept = receipt.snapshot
     files = receipt.files
     if kept is not None:
-        whole = "" if kept.whole else f" ({len(kept.left_out)} left out, {len(kept.torn)} torn: the receipt lists them)"
+        whole = (
+            ""
+            if kept.whole
+            else f" ({len(kept.left_out)} left out, {len(kept.torn)} incomplete: the receipt lists them)"
+        )
         count = ": no file differs" if not files else f": {files} file{'' if files == 1 else 's'} changed"
         if are_changes_untold(receipt):
             count = ""  # a warning says why

@@ -58,21 +58,21 @@ KINDS: Mapping[str, Kind] = {
     "step_refused": Kind("A process that no longer holds its flow came with a step; it was refused.", ("name",)),
     "task_retried": Kind("An attempt failed; the task will be tried again.", ("error", "message", "delay_ms")),
     "task_failed": Kind("The task ended without success.", ("reason", "message")),
-    "task_returned": Kind("The task is back in the pool without a verdict on it.", ("reason",)),
-    "task_cancelled": Kind("The task was called off.", ("reason",)),
+    "task_returned": Kind("The task is ready again, without a verdict on it.", ("reason",)),
+    "task_cancelled": Kind("The task was cancelled.", ("reason",)),
     "task_skipped": Kind("The task will not be done.", ("reason",)),
-    "task_resubmitted": Kind("An ended task was handed over again, as a new one; it stays ended.", ("new_task", "by")),
+    "task_resubmitted": Kind("An ended task was submitted again, as a new one; it stays ended.", ("new_task", "by")),
     "task_split": Kind("Smaller tasks replace the task.", ("subtasks",)),
     "checkpoint_timeout": Kind("An asked-for check-in did not come in time.", ("checkpoint_count",)),
     "agent_stalled": Kind("An agent missed too many check-ins in a row.", ("action",)),
     "stalled_agent_recovered": Kind("A stalled agent was ended and its task taken back."),
     "agent_timeout": Kind("An attempt reached its hard limit.", ("elapsed_ms",)),
-    "agent_idle": Kind("An attempt gave no proof of progress for too long.", ("elapsed_ms",)),
+    "agent_idle": Kind("An attempt gave no sign of progress for too long.", ("elapsed_ms",)),
     "lease_lapsed": Kind("A holder did not renew its lease in time.", ("elapsed_ms",)),
     "task_repeated_timeout": Kind("A task keeps timing out; a human is asked.", ("count", "action")),
     "late_result": Kind("A holder brought a result after its lease had ended; refused and kept.", ("verb",)),
     "late_word": Kind("A holder asked, checked in or let go after its lease had ended; refused and kept.", ("verb",)),
-    "task_suspended": Kind("The command was stopped, by a signal; its limits stand.", ("signal",)),
+    "task_suspended": Kind("The command was stopped, by a signal; its limits are paused.", ("signal",)),
     "task_continued": Kind("A stopped command goes on, and so do its limits.", ("signal", "stood_ms")),
     "receipt_written": Kind(
         "An attempt has left a receipt: it did not end well, or its work is on a branch.", ("receipt", "status", "path")
@@ -80,34 +80,34 @@ KINDS: Mapping[str, Kind] = {
     "question_asked": Kind("A human has to decide.", ("question", "kind", "text", "options")),
     "question_told": Kind("An alert about a question has gone out.", ("question", "sink")),
     "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
-    "question_dismissed": Kind("Somebody has seen a question; it stays open.", ("question", "by")),
-    "task_dismissed": Kind("Somebody has seen how a task ended, or that it was stopped.", ("by",)),
+    "question_dismissed": Kind("A human has dismissed a question; it stays open.", ("question", "by")),
+    "task_dismissed": Kind("A human has dismissed a task that ended or was stopped.", ("by",)),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
     "attempt_cost": Kind("What an attempt has cost in all, where it said so.", ("cost_usd", "given", "written")),
-    "cost_limit": Kind("An attempt was ended: its task has cost what it may. A human is asked.", ("cost_usd",)),
+    "cost_limit": Kind("An attempt was ended: its task has reached its cost limit. A human is asked.", ("cost_usd",)),
     "budget_reached": Kind(
-        "A role, a run or a day has cost what it may: nothing is begun under it.", ("budget", "spent_usd", "until")
+        "A role, a run or a day has reached its cost limit: no task of it is started.", ("budget", "spent_usd", "until")
     ),
     "request_sent": Kind("An agent asked another one for something.", ("request", "kind", "to", "timeout_ms")),
     "request_delivered": Kind(
-        "A request that nobody had answered was delivered again.", ("request", "kind", "to", "attempt", "timeout_ms")
+        "A request without an answer was delivered again.", ("request", "kind", "to", "attempt", "timeout_ms")
     ),
     "request_expired": Kind(
-        "Nobody answered a delivery of a request in time.",
+        "A delivery of a request was not answered in time.",
         ("request", "kind", "to", "attempt", "timeout_ms", "default_ms", "against"),
     ),
-    "request_told": Kind("A supervised agent was told of a request.", ("request", "heard_by")),
-    "mesh_asked": Kind("Before a request is given up, everybody is asked once.", ("request", "kind", "to")),
+    "request_told": Kind("A supervised agent was notified of a request.", ("request", "heard_by")),
+    "mesh_asked": Kind("Before a request is given up, all agents are asked once.", ("request", "kind", "to")),
     "request_blocked": Kind(
-        "Nobody answered a request: its task waits for it, and its agent moved on.",
+        "A request was not answered: its task waits for it, and its agent moved on.",
         ("request", "kind", "to", "attempts", "next"),
     ),
     "task_blocked_long": Kind(
-        "A task is still blocked by a request that nobody has answered; the mesh is told.",
+        "A task is still blocked by a request without an answer; the mesh channel is notified.",
         ("request", "kind", "to", "blocked_ms", "critical", "count"),
     ),
     "request_declined": Kind(
-        "An agent has declined a request; `final` where nobody else is known who could answer it.",
+        "An agent has declined a request; `final` if no other agent is known that could answer it.",
         ("request", "kind", "to", "by", "reason", "final"),
     ),
     "request_closed": Kind("A request was answered, or came to nothing.", ("request", "outcome", "reason")),
@@ -117,14 +117,14 @@ KINDS: Mapping[str, Kind] = {
     ),
     "run_opened": Kind("A run was opened.", ("name", "deadline")),
     "run_ended": Kind("A run was ended as a whole.", ("reason",)),
-    "run_stands": Kind("A task of the run waits for an answer: the run's clock stands.", ("question",)),
+    "run_stands": Kind("A task of the run waits for an answer: the run's time limit is paused.", ("question",)),
     "run_goes_on": Kind("No task of the run waits for an answer now: its clock goes on.", ("stood_ms", "deadline")),
     "limit_moved": Kind("The run's clock stood, so an attempt has another limit.", ("deadline",)),
-    "service_parked": Kind("A service asked everybody to wait.", ("service", "until")),
+    "service_parked": Kind("A service asked to wait.", ("service", "until")),
     "service_unparked": Kind("A human said that a service can be called now.", ("service", "by")),
     "rate_limited": Kind("A service said that it is called too often.", ("service", "count", "retry_after_ms")),
     "service_escalated": Kind(
-        "Calls to a service are given up for what only a human can mend; one is asked.",
+        "Calls to a service are given up for what only a human can fix; one is asked.",
         ("service", "cause", "reason", "question"),
     ),
     "message_quarantined": Kind(
@@ -136,16 +136,16 @@ KINDS: Mapping[str, Kind] = {
         ("queue", "message", "question", "choice", "by", "messages"),
     ),
     "breaker_opened": Kind(
-        "A service failed too often in a row and is left alone.", ("service", "failures", "pause_ms")
+        "A service failed too often in a row and is not called for a while.", ("service", "failures", "pause_ms")
     ),
     "breaker_probe": Kind("One call is let through to try a service that is shut.", ("service", "lease_ms")),
     "breaker_escalated": Kind("A service goes on failing; a human is asked.", ("service", "failures", "question")),
-    "breaker_closed": Kind("A service works again and is open to everybody.", ("service", "shut_ms")),
+    "breaker_closed": Kind("A service works again and is called again.", ("service", "shut_ms")),
     "agent_state": Kind("A supervised agent is in another state, and why one thinks so.", ("state", "evidence")),
-    "agent_nudged": Kind("An agent that has become quiet was told that it is watched.", ("heard_by", "evidence")),
+    "agent_nudged": Kind("An agent that has become quiet was reminded.", ("heard_by", "evidence")),
     "checkin_asked": Kind("An agent was asked for a check-in, in every way it can hear.", ("heard_by", "evidence")),
     "agent_stopped": Kind("A supervisor ended an agent, with all its processes.", ("reason", "evidence", "killed")),
-    "reaper_stopped": Kind("The reaper of an agent was stopped by somebody, and continued at once.", ("evidence",)),
+    "reaper_stopped": Kind("The reaper of an agent was stopped by a signal, and continued at once.", ("evidence",)),
     "survivors_left": Kind(
         "Processes of an attempt still run although they were told to stop; its folder and its slot are kept.",
         ("processes", "folder"),
@@ -170,7 +170,7 @@ KINDS: Mapping[str, Kind] = {
     "session_resumed": Kind(
         "The fleet dispatches again, or the agents of one account are given tasks again.", ("account",)
     ),
-    "questions_open": Kind("Questions wait for a human, and nobody has answered.", ("count", "oldest", "since")),
+    "questions_open": Kind("Questions wait for a human, without an answer.", ("count", "oldest", "since")),
     "delivery_made": Kind("A delivery that had failed before was made.", ("sink", "delivery", "tries", "says")),
     "delivery_given_up": Kind(
         "A delivery was refused for good, or failed for too long; a human can try it again or drop it.",
@@ -184,8 +184,8 @@ KINDS: Mapping[str, Kind] = {
         "A key was made for a caller from elsewhere.", ("name", "rights", "roles", "agents", "expires_at", "by")
     ),
     "key_revoked": Kind("A key holds no longer.", ("name", "by")),
-    "link_made": Kind("A link for the browser was made, for somebody with a key; it works once.", ("name", "by")),
-    "session_opened": Kind("Somebody with a key has logged in at a browser.", ("name", "how")),
+    "link_made": Kind("A link for the browser was made, for the owner of a key; it works once.", ("name", "by")),
+    "session_opened": Kind("The owner of a key has logged in with a browser.", ("name", "how")),
     "clock_jumped": Kind("The machine slept; leases got one more window.", ("by_ms",)),
     "clock_set": Kind("The clock was set; whatever runs goes on with the time it had left.", ("by_ms",)),
 }

@@ -117,7 +117,7 @@ TEXT_MAX = 16_384
 def check_notice(event: Event) -> None:
     """Refuse what is no notice, or not as the catalogue has it."""
     if event.kind not in NOTICES:
-        raise Refused("bad_notice", f"{event.kind} is decided by the watch, and cannot be told to it", where="kind")
+        raise Refused("bad_notice", f"{event.kind} is decided by Allswell itself, and cannot be reported", where="kind")
     if set(event.data) != set(KINDS[event.kind].fields):
         text = f"{event.kind} has the fields {sorted(KINDS[event.kind].fields)}, not {sorted(event.data)}"
         raise Refused("bad_notice", text, where="data")

@@ -213,7 +213,7 @@ def record_step(
 def fence(lease: LeaseRow | None, command: RecordStep, now: Millis) -> None:
     """Refuse whoever does not hold the flow now, whatever it believes."""
     if lease is None:
-        raise LeaseLost(command.flow, command.token, "nobody holds the flow")
+        raise LeaseLost(command.flow, command.token, "no agent holds the flow")
     if lease.token != command.token or lease.agent != command.agent:
         raise LeaseLost(command.flow, command.token, f"{lease.agent} has taken the flow up since")
     if now >= ends_at(lease):

@@ -55,7 +55,7 @@ WHAT: dict[ErrorClass, str] = {
     ErrorClass.RATE_LIMIT: "goes on saying that it is called too often",
 }
 OPTIONS = (
-    Option("mended", "It is mended: go on, and ask again if it happens again", AnswerAction.PROBE),
+    Option("mended", "It is fixed: go on, and ask again if it happens again", AnswerAction.PROBE),
     Option("later", "Ask again in an hour, if it still happens", AnswerAction.QUIET),
 )
 ACCOUNT: dict[ErrorClass, tuple[str, str]] = {
@@ -65,7 +65,7 @@ ACCOUNT: dict[ErrorClass, tuple[str, str]] = {
 }
 """What is asked about an account of agents, and what a human can do about it."""
 ACCOUNT_OPTIONS = (
-    Option("mended", "It is mended: give its agents tasks again", AnswerAction.PROBE),
+    Option("mended", "It is fixed: give its agents tasks again", AnswerAction.PROBE),
     Option("later", "Leave this account alone for an hour, then try it again", AnswerAction.QUIET),
 )
 
@@ -75,7 +75,7 @@ def ask(
 ) -> tuple[ServiceRow, Question | None, tuple[Event, ...]] | None:
     """The question about a cause; None where one is open, or a human wants to hear of it later."""
     if command.cause not in WHAT:
-        raise Refused("bad_cause", f"{command.cause} is nothing that only a human can mend", where="cause")
+        raise Refused("bad_cause", f"{command.cause} is not a problem that only a human can fix", where="cause")
     cause = command.cause.value
     holds = (*row.holds, cause) if command.holds and cause not in row.holds else row.holds
     if cause in row.causes:  # asked about already, perhaps by a guard, which holds nobody back
@@ -107,9 +107,9 @@ def _about_account(account: str, command: AskForHelp, said: str) -> str:
     trouble, advice = ACCOUNT[command.cause]
     quote = f" ({said})" if said else ""
     meanwhile = (
-        "Its agents get no tasks before you answer, and no attempt is spent."
+        "Its agents get no tasks before you answer, and no attempt is used up."
         if command.holds
-        else "It is tried again by itself, and no attempt is spent."
+        else "It is tried again by itself, and no attempt is used up."
     )
     return f"Account {account}: {trouble}{quote}. {meanwhile} {advice}"
 

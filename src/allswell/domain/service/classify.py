@@ -382,7 +382,7 @@ def named_class(name: str, where: str) -> ErrorClass:
         return ErrorClass(name)
     except ValueError:
         known = ", ".join(ErrorClass)
-        raise Refused("bad_class", f"{name!r} is no error class; choose one of: {known}", where=where) from None
+        raise Refused("bad_class", f"{name!r} is not an error class; choose one of: {known}", where=where) from None
 
 
 # --- one exception ----------------------------------------------------------------------------------------------------

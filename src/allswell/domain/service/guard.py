@@ -112,7 +112,7 @@ class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
                     latest = Millis(left - 1)
                 return RetryDecision(failure.error, "retry", f"attempt {attempt + 1} follows", tells, delay, latest)
             case RateLimitPause(delay):
-                return RetryDecision(failure.error, "park", "the service is parked for everybody", tells, delay, delay)
+                return RetryDecision(failure.error, "park", "the service is parked for all tasks", tells, delay, delay)
             case GiveUp(reason):
                 return RetryDecision(failure.error, "fail", reason, tells)
             case Escalate(reason):
@@ -139,7 +139,7 @@ class RetryDecision(msgspec.Struct, frozen=True):
                 pause = show(self.delay) if self.delay == self.latest else f"{show(self.delay)} to {show(self.latest)}"
                 return f"{self.error}: {self.reason} after {pause}"
             case "park":
-                return f"{self.error}: {self.reason} for {show(self.delay)}; no attempt is spent"
+                return f"{self.error}: {self.reason} for {show(self.delay)}; no attempt is used up"
             case "fail":
                 return f"fail: {self.reason}"
             case "escalate":
@@ -159,11 +159,11 @@ def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_a
         return Failure(named_class(error, "error"), retry_after=wait)
     if isinstance(error, int):
         if isinstance(error, bool) or not 400 <= error <= 599:
-            raise Refused("bad_status", f"{error} is no status of an error; those are 400 to 599", where="error")
+            raise Refused("bad_status", f"{error} is not a status of an error; those are 400 to 599", where="error")
         return Failure(class_of_answer(error, says_when=wait is not None), retry_after=wait, status=error)
     given: object = error
     if not isinstance(given, BaseException | Failure):
-        raise Refused("bad_error", f"{given!r} is no exception, failure, error class or status", where="error")
+        raise Refused("bad_error", f"{given!r} is not an exception, failure, error class or status", where="error")
     failure = failure_of(error)
     return failure if wait is None else msgspec.structs.replace(failure, retry_after=wait)
 
@@ -301,7 +301,7 @@ def refused(
         most = policy.retry.retry_after_cap
         spread = min(int(min(wait * policy.retry.jitter, STAGGER) * draw), max(most - wait, 0))
         if wait > most:
-            return course, Stop("park", f"parked for {show(wait)} more, longer than anyone waits", wait)
+            return course, Stop("park", f"parked for {show(wait)} more, longer than any caller waits", wait)
         if remaining is not None and wait + spread >= remaining:
             return course, Stop("park", f"parked for {show(wait)} more, and {_left(remaining)}", wait)
         return course, Wait(Millis(wait + spread))

@@ -104,7 +104,7 @@ class Parked(Incident, frozen=True, tag=True):
 
     def words(self) -> str:
         """The incident in a sentence."""
-        return f"{self.service}: parked for everybody for {show(self.delay)}"
+        return f"{self.service}: parked for all tasks for {show(self.delay)}"
 
 
 class BreakerOpened(Incident, frozen=True, tag=True):
@@ -120,7 +120,7 @@ class BreakerOpened(Incident, frozen=True, tag=True):
 
     def words(self) -> str:
         """The incident in a sentence."""
-        return f"{self.service}: {self.failures} failures in a row; nobody calls it for {show(self.pause)}"
+        return f"{self.service}: {self.failures} failures in a row; it is not called for {show(self.pause)}"
 
 
 class BreakerClosed(Incident, frozen=True, tag=True):
@@ -128,7 +128,7 @@ class BreakerClosed(Incident, frozen=True, tag=True):
 
     def words(self) -> str:
         """The incident in a sentence."""
-        return f"{self.service}: the probe went well; everybody may call again"
+        return f"{self.service}: the test call went well; it can be called again"
 
 
 class Escalated(Incident, frozen=True, tag=True):

@@ -98,7 +98,7 @@ def state(case: TaskAggregate) -> State:
     """Where the task stands, read off the rows that exist; a task that stands nowhere is a bug."""
     found = derive_state(case.task, case.lease, case.waits, case.due, ready=case.ready is not None)
     if found is None:
-        raise Bug(f"task {case.task.id} is open but stands nowhere: no lease, no wait, not ready, no timer")
+        raise Bug(f"task {case.task.id} is open but has no state: no lease, no wait, not ready, no timer")
     return found
 
 
@@ -274,5 +274,5 @@ def leave(out: TaskChange, why: str, now: Millis) -> None:
     """Nobody runs the flow any more: say so to a human, who may run its program again or call it off."""
     task = out.case.task
     stopped = f"The flow {task.name} ({task.run}) has stopped: {full_stop(why)}"
-    text = f"{stopped} Run its program again to go on, or call it off."
+    text = f"{stopped} Run its program again to go on, or cancel it."
     ask(out, QuestionDraft(FLOW_LEFT, text, FLOW_LEFT_OPTIONS), now)

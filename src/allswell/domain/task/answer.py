@@ -254,7 +254,7 @@ def _check_still(case: TaskAggregate) -> None:
     stopped = stands is State.READY and case.task.record.handover is not None
     if stands not in ENDS and not stopped:
         text = f"{case.task.name} is {stands}: there is nothing to dismiss"
-        hint = f"`allswell cancel {case.task.id}` calls it off, `allswell why {case.task.id}` tells more"
+        hint = f"`allswell cancel {case.task.id}` cancels it, `allswell why {case.task.id}` shows more"
         raise Refused("not_ended", text, where="task", hint=hint)
 
 

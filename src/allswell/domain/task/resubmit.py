@@ -112,7 +112,7 @@ def _check_ended(task: Task, *, again: bool) -> None:
     """Refuse what cannot be handed over again, with what can be done instead."""
     if task.state == OPEN:
         text = f"{task.name} has not ended: it goes on by itself, or waits for something"
-        raise Refused("not_ended", text, where="task", hint=f"`allswell why {task.id}` tells for what")
+        raise Refused("not_ended", text, where="task", hint=f"`allswell why {task.id}` says for what")
     if task.record.retried_as is not None:
         text = f"{task.name} was retried already, as {task.record.retried_as}"
         raise Refused("retried", text, where="task", hint=f"`allswell show {task.record.retried_as}`")

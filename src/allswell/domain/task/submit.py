@@ -142,12 +142,12 @@ def check_task(new: NewTask, prefix: str = "t_", *, flow: bool = False) -> None:
     check_name(new.name, "name")
     where = new.name
     if new.flow is not flow:
-        told = "is no flow" if flow else "cannot be said to be a flow: running its program makes it one"
+        told = "is not a flow" if flow else "cannot be said to be a flow: running its program makes it one"
         raise Refused("bad_flow", f"{where} {told}", where="flow")
     if new.role:
         check_name(new.role, f"role of {where}")
         if new.role == WEBHOOKS and prefix == "t_":
-            raise Refused("bad_role", f"{WEBHOOKS} is for requests to an address, and {where} is none", where="role")
+            raise Refused("bad_role", f"{WEBHOOKS} is for requests to an address, and {where} is not one", where="role")
     if len(new.services) > LISTED_MAX or len(new.barred) > LISTED_MAX:
         raise Refused("too_many", f"{where} names more than {LISTED_MAX} services or barred agents", where="services")
     for service in new.services:

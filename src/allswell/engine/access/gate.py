@@ -360,7 +360,7 @@ class Gate:
         """The key that was shown, if it is one and holds; otherwise `Refused`."""
         parts = parts_of(shown)
         if parts is None:
-            raise Refused("bad_key", "this is no key of Allswell's", where="Authorization")
+            raise Refused("bad_key", "this is not a key of Allswell's", where="Authorization")
         name, secret = parts
         return check_key(await self._find(name), secret, Millis(self._behind.clock.wall()))
 

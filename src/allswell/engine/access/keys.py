@@ -93,7 +93,7 @@ class Keyring:
             text = f"there is a key {name} already; `allswell key revoke {name}` ends it"
             raise Refused("key_exists", text, where="name")
         if not await watch.swap(PREFIX + name, before, _encoded(key)):
-            raise Refused("key_exists", f"somebody else has just made a key {name}", where="name")
+            raise Refused("key_exists", f"another caller has just made a key {name}", where="name")
         told = {"name": name, "rights": list(key.rights), "roles": list(key.roles), "agents": list(key.agents)}
         await watch.notice(Event("key_created", data={**told, "expires_at": key.expires_at, "by": by}))
         return key, written(name, secret)
@@ -116,7 +116,7 @@ class Keyring:
             raise await self._unknown(name)
         ended = revoked(_decode(kept), await watch.now(), by)
         if not await watch.swap(PREFIX + name, kept, _encoded(ended)):
-            raise Refused("key_changed", f"somebody else has just changed the key {name}; look again", where="name")
+            raise Refused("key_changed", f"another caller has just changed the key {name}; look again", where="name")
         await watch.notice(Event("key_revoked", data={"name": name, "by": by}))
         return ended
 
@@ -300,7 +300,7 @@ class SessionDesk:
         """Use a link up; what the browser is to show from now on."""
         parts = session_parts_of(LINK_MARK, link)
         if parts is None:
-            raise Refused("bad_link", "this is no link of Allswell's; was it copied whole?", where="link")
+            raise Refused("bad_link", "this is not a link of Allswell's; was it copied whole?", where="link")
         name, link_secret = parts
         now, secret = await self._watch.now(), secret_of(os.urandom(SECRET_BYTES))
         key = check_holds(await self._keyring.find(name), now)

@@ -256,7 +256,7 @@ def _holding(agent: str, row: TaskRow, record: Agent | None, now: Millis) -> Age
     if row.task.role in _RUNNERS and lease.length is not None and now - lease.renewed_at < lease.length:
         health, evidence = Condition.WORKING, f"{_RUNNERS[row.task.role]} watches it"
     if (stopped := row.task.record.stopped) is not None:
-        health, evidence = Condition.STOPPED, f"stopped ({stopped.by}); its limits stand"
+        health, evidence = Condition.STOPPED, f"stopped ({stopped.by}); its limits are paused"
     elif lease.stalled_at is not None:
         health, evidence = Condition.STALLED, "it missed too many check-ins"
     elif row.task.record.refused:

@@ -132,9 +132,9 @@ def within(moment: int, now: int) -> str:
 def time_stands(behind: int) -> str:
     """What is to be said while a store's clock stands still because the machine's was set back (docs/adr/0033)."""
     return (
-        f"Time stands still: this machine's clock is {rough(behind)} behind the last moment in the store. It was set "
-        "back, or the store was written while it ran ahead. Whatever runs goes on, with the time it had left, as soon "
-        "as a process works on the watch"
+        f"Time limits are paused: this machine's clock is {rough(behind)} behind the last moment in the store. It was"
+        " set back, or it ran ahead before. Everything keeps the time it had left. It goes on when a process that"
+        " enforces time limits is started"
     )
 
 

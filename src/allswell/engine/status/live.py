@@ -27,7 +27,7 @@ HELD_MOST = 500
 """How many tasks are looked at for who holds them."""
 NEEDS_MOST = 200
 QUESTIONS_MOST = 200
-_NAMES = {"clock": "the clock", "overdue": "the sweeper", "disk": "the disk"}
+_NAMES = {"clock": "the clock", "overdue": "time limits", "disk": "the disk"}
 
 
 class Part(StrEnum):
@@ -193,7 +193,7 @@ def _question(one: Question, lines: dict[str, Line]) -> LiveRow:
         who,
         note=clean(about, 60),
         since=one.asked_at,
-        ahead="what waits for it waits on" if one.dismissed_at is not None else "waits for you",
+        ahead="what waits for it still waits" if one.dismissed_at is not None else "waits for you",
         task=one.task,
         question=one.id,
         command=typed("why", one.id),

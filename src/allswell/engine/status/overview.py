@@ -203,7 +203,7 @@ def _ahead(rows: Sequence[TaskRow], facts: Facts) -> tuple[Coming, ...]:
         if closed is not None and closed.until is not None:
             again = f"{clean(service.id, 60)} can be used again"
             if is_budget(service.id):
-                again = f"A new day begins: {clean(said(service.id), 60)} may cost as much again"
+                again = f"A new day begins: {clean(said(service.id), 60)} may cost the same again"
             if not is_for_good(closed.until, facts.now):
                 found.append(Coming(closed.until, again))
     return tuple(sorted(found, key=lambda one: (one.at, one.what))[:AHEAD])
@@ -299,7 +299,7 @@ def line(row: TaskRow, facts: Facts) -> Line:
     elif notable:
         due, ahead = notable[0].at, notable[0].what
     elif trouble >= _TROUBLED and not ahead:
-        ahead = "overdue: nobody sweeps"
+        ahead = "overdue: no process enforces time limits"
     since = standing.since or task.created_at
     progress = None if lease is None else lease.progress
     return Line(task.id, clean(task.name, 120), standing.state, trouble, who, since, progress, note, due, ahead)
@@ -316,7 +316,7 @@ def changes(before: Board | None, after: Board) -> list[str]:
             who = f" by {now.who}" if now.state == State.HELD else f" for {now.who}" if now.who else ""
             note = f": {quoted(now.note)}" if now.note and now.state == State.HELD else ""
             told.append(f"{quoted(now.name, 60)} is {now.state}{who}{note}")
-    told += [f"{quoted(was.name, 60)} is off the board" for id_, was in old.items() if id_ not in new]
+    told += [f"{quoted(was.name, 60)} is no longer listed" for id_, was in old.items() if id_ not in new]
     seen = set() if before is None else {(need.kind, need.id) for need in before.verdict.needs}
     told += [f"! {need.what}" for need in after.verdict.needs if (need.kind, need.id) not in seen]
     return told
@@ -398,7 +398,7 @@ async def examine(patient: DoctorInput) -> Checkup:
         says = f"{patient.name} cannot be reached: {error.strerror}"
         return Checkup([CheckResult("store", VerdictLevel.BROKEN, says)], reachable=False)
     if missing:
-        says = f"there is no watch here yet; the first task makes one at {patient.name}"
+        says = f"nothing here yet; the first task makes the store {patient.name}"
         return Checkup([CheckResult("store", VerdictLevel.WELL, says, typed("submit", "NAME"))])
     store = patient.store
     began = patient.clock.monotonic()

@@ -79,7 +79,7 @@ class Facts(msgspec.Struct):
     def lease_of(self, row: TaskRow) -> LeaseRow:
         """The lease of a task that is held; its row may not have heard yet that the run's clock has moved."""
         if row.lease is None:
-            raise Bug(f"nobody holds {row.task.id}")
+            raise Bug(f"no agent holds {row.task.id}")
         return bounded(row.lease, self.limit_of(row.task)) if row.task.run in self.runs else row.lease
 
 
@@ -200,12 +200,12 @@ def _paused(task: Task, facts: Facts) -> HeldUp | None:
     if not facts.back.everything and task.run not in facts.back.runs:
         return None
     own = [one.id for one in facts.pausing if facts.back.everything or one.run == task.run]
-    what = "nothing is begun" if facts.back.everything else "nothing of its run is begun"
+    what = "no task is started" if facts.back.everything else "no task of its run is started"
     setting = "all" if facts.back.everything else "run"
     return HeldUp(
         f"{what} while {many(len(own), 'question is', 'questions are')} open (pause_on_question = {setting}).",
         None,
-        tuple(Todo("See what you were asked", typed("why", id_)) for id_ in own[:_QUESTIONS_NAMED]),
+        tuple(Todo("Read the question", typed("why", id_)) for id_ in own[:_QUESTIONS_NAMED]),
         asking=True,
     )
 
@@ -221,7 +221,7 @@ def _spent(task: Task, facts: Facts) -> HeldUp | None:
             return HeldUp(
                 f"cannot be claimed: {said(name, '' if run is None else run.name)} {in_short(row, facts.now)}.",
                 None if for_good else Next(closed.until, "its day is over, and the task can be claimed"),
-                (Todo("See what you were asked", typed("why", service_question_id(row.id, row.questions))),),
+                (Todo("Read the question", typed("why", service_question_id(row.id, row.questions))),),
                 asking=for_good,
             )
     return None
@@ -249,9 +249,9 @@ def _kept_back(task: Task, facts: Facts) -> HeldUp | None:
         if closed.until is not None or question_about(account) is not None:
             todo[account.id] = _opening(account, closed)
     return HeldUp(
-        f"everybody who could take it is kept: {'; '.join(reasons)}.",
-        Next(min(until), "its account can be used again, and agents take tasks one after the other") if until else None,
-        (*todo.values(), Todo("See how everybody is", "allswell agents")),
+        f"every agent that could take it is paused: {'; '.join(reasons)}.",
+        Next(min(until), "its account is used again, one task first") if until else None,
+        (*todo.values(), Todo("List the agents", "allswell agents")),
         asking=bool(todo) and not until,
     )
 
@@ -284,7 +284,7 @@ def _opening(row: ServiceRow, closed: Shut) -> Todo:
     """What a human could do about a service that is shut."""
     asked = question_about(row)
     if asked is not None and closed.stand != "parked":
-        return Todo("See what you were asked", typed("why", asked))
+        return Todo("Read the question", typed("why", asked))
     return Todo(f"Call {quoted(row.id, 40)} again, if you know that it works", typed("unpark", row.id))
 
 
@@ -298,27 +298,27 @@ def in_short(row: ServiceRow, now: Millis) -> str:
     closed = shut(row, now)
     if is_budget(row.id):
         if closed is None or closed.until is None:
-            return "may cost more: work under it goes on"
+            return "may cost more: its tasks are started again"
         opens = "" if is_for_good(closed.until, now) else f"for another {rough(closed.until - now)}, or "
-        return f"has cost what it may; nothing is begun under it {opens}until a human says so"
+        return f"has reached its cost limit; no task of it is started {opens}until a human raises it"
     if closed is None:
         if row.state.open_until is not None:
             return f"{_failed(row, now)}; the next call tries it"
         if now < opened_at(row) + REOPENING:
-            return "works again; its agents are let in one after the other"
-        return "is open to everybody"
+            return "works again; one agent tries it first"
+        return "is open"
     left = None if closed.until is None else rough(closed.until - now)
     match closed.stand:
         case "refused":
             return f"is refused by its provider ({question_about(row)}); its agents wait for your answer"
         case "parked":
-            return f"asked everybody to wait. It is parked for another {left}"
+            return f"asked to wait. It is paused for another {left}"
         case Stand.OPEN:
-            return f"{_failed(row, now)}; its breaker is open, and the next try is in {left}"
+            return f"{_failed(row, now)}; it is not called, and the next try is in {left}"
         case Stand.PROBING:
             return f"{_failed(row, now)}; one call is trying it, and has {left} left"
         case _:
-            return f"{_failed(row, now)}; nothing calls it before a human has answered"
+            return f"{_failed(row, now)}; it is not called until a human has answered"
 
 
 def _failed(row: ServiceRow, now: Millis) -> str:

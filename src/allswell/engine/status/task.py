@@ -50,11 +50,13 @@ def stand_proof(row: TaskRow) -> list[str]:
     checks, most = row.task.record.failed_checks, row.task.spec.policy.verify_attempts
     if checks:
         times = f"{failed_so_far(row.task)} of {most}"
-        says.append(f"It was said to be done before, and `{clean(shown(command))}` failed ({checks[-1].why}), {times}.")
+        says.append(
+            f"It was reported as done before, and `{clean(shown(command))}` failed ({checks[-1].why}), {times}."
+        )
     if said is not None and said.token == lease.token:
         check, run = clean(shown(command)), typed("verify", row.task.id)
-        says.append(f"{clean(lease.agent)} says that it is done; that counts once `{check}` has passed.")
-        says.append(f"Its supervisor runs that; if it has none, you can: `{run}`.")
+        says.append(f"{clean(lease.agent)} reports that it is done; that counts when `{check}` has passed.")
+        says.append(f"Its supervisor runs that; without one, you can: `{run}`.")
     return says
 
 
@@ -84,15 +86,15 @@ def stand_ended(task: Task, facts: Facts) -> StandingText:
         case State.FAILED:
             says = [f"{name} failed {when}: {full_stop(_failed(record.reason))}"]
             if last and last.detail and not record.reason.startswith(clean(last.detail)):
-                says.append(f"The last thing {clean(last.agent)} said: {quoted(last.detail)}.")
+                says.append(f"The last report of {clean(last.agent)} said: {quoted(last.detail)}.")
         case State.CANCELLED:
-            says = [f"{name} was called off {when}: {full_stop(clean(record.reason))}"]
+            says = [f"{name} was cancelled {when}: {full_stop(clean(record.reason))}"]
         case State.SPLIT:
             says = [f"{name} was replaced {when} by smaller tasks ({clean(record.reason)})."]
         case _:
             says = [f"{name} was skipped {when}: {full_stop(clean(_named(record.reason, facts)))}"]
     if record.retried_as is not None:
-        says.append(f"It was handed over again, as {record.retried_as}.")
+        says.append(f"It was submitted again, as {record.retried_as}.")
     if is_dismissed(task) and record.dismissed is not None:
         says.append(f"{clean(record.dismissed.by)} has dismissed it {ago(record.dismissed.dismissed_at, now)}.")
     if facts.went_on is not None and facts.root == task.id:
@@ -106,27 +108,28 @@ def stand_ended(task: Task, facts: Facts) -> StandingText:
 
 
 def _see_run(run: RunId) -> Todo:
-    return Todo("See how that one stands", typed("why", run))
+    return Todo("Explain that one", typed("why", run))
 
 
 def _to_do(task: Task, *, others: bool) -> tuple[Todo, ...]:
     """What a person could do about it; `others` were skipped because of it."""
     if task.record.retried_as is not None:
-        return (Todo("See how the new one stands", typed("why", task.record.retried_as)),)
+        return (Todo("Explain the new one", typed("why", task.record.retried_as)),)
     if task.state in (State.DONE, State.SPLIT):
         return ()
     read = Todo("Read what it printed", typed("logs", task.id))
-    seen = [] if is_dismissed(task) else [Todo("Say that you have seen it", typed("dismiss", task.id))]
+    seen = [] if is_dismissed(task) else [Todo("Mark it as seen", typed("dismiss", task.id))]
     if task.role == RUN_ROLE:
         again = Todo("Run its command again", typed("run", "--resume", task.id))
         return (read, again, *seen) if task.state == State.FAILED else (again,)
     if task.role == STEP_ROLE and task.run is not None and task.state == State.FAILED:
-        return read, Todo("Go on with its flow", typed("resume", task.run))
+        return read, Todo("Continue its flow", typed("resume", task.run))
     if task.role == STEP_ROLE or task.spec.flow or task.spec.origin is not None:
         return ()
-    what = "Hand it over again, as a new task that knows what came of this one"
+    what = "Submit it again, as a new task with the history of this one"
     again = Todo(
-        f"{what}, with those that were skipped for it" if others else what, retry_command(task.id, others=others)
+        f"{what}, with the tasks that were skipped because of it" if others else what,
+        retry_command(task.id, others=others),
     )
     return (again, *seen) if task.state == State.FAILED else (again,)
 
@@ -160,22 +163,22 @@ def _failed(reason: str) -> str:
 
 _OUTCOMES = {
     "done": "finished it",
-    "agent_timeout": "reached its hard limit",
-    "agent_idle": "gave no sign of progress for too long",
+    "agent_timeout": "reached its time limit",
+    "agent_idle": "showed no progress for too long",
     "lease_lapsed": "stopped renewing its lease: it died, or was cut off",
     "agent_died": "died",
-    "cost_limit": "was ended: the task had cost what it may",
+    "cost_limit": "was ended: the task reached its cost limit",
     "agent_stalled": "missed too many check-ins in a row",
-    "run_timeout": "was cut off by its run's deadline",
-    "parked": "met a limit and was asked to wait",
+    "run_timeout": "was ended by its run's deadline",
+    "parked": "was rate limited",
     "released": "gave it back",
     "not_started": "could not be started",
     "supervisor_stopped": "was stopped with its supervisor",
-    "supervisor_failed": "was given back: its supervisor could not tell how it ended",
-    "usage_limit": "met a usage limit",
+    "supervisor_failed": "was given back: its supervisor does not know how it ended",
+    "usage_limit": "reached a usage limit",
     "account_refused": "was refused by its provider: its login, or its quota",
     "asked": "asked a human",
-    "cancelled": "was called off",
+    "cancelled": "was cancelled",
     "skipped": "was ended: the task was skipped",
     "split": "was ended: the task was split",
     "failed": "was ended: the task failed",
@@ -202,8 +205,8 @@ def outcome(reason: str, detail: str = "") -> str:
 
 LATE = 5_000
 """A sweeper that lives looks at least once a second; what is due for longer than this has none."""
-SWEEP = Todo("Open the watch: whoever has it open sweeps", "allswell watch")
-NO_SWEEPER = "No sweeper seems to be running"
+SWEEP = Todo("Start a process that enforces time limits", "allswell watch")
+NO_SWEEPER = "No process enforces time limits"
 
 BUSY, IDLE, PAUSED, PARKED, OWING, STALLED, OVERDUE, ASKING, STUCK = 20, 30, 40, 50, 60, 70, 80, 90, 100
 
@@ -259,13 +262,13 @@ def _held(row: TaskRow, facts: Facts) -> StandingText:
             f"{who} has been stalled for {rough(now - lease.stalled_at)}: asked for check-ins, it did not answer."
         )
         trouble = STALLED
-    todo = [Todo(f"Call it off, and {who} is refused from then on", typed("cancel", task.id))]
+    todo = [Todo(f"Cancel it; {who} is refused from then on", typed("cancel", task.id))]
     if verify_of(task) and claims_to_be_done(task):
-        todo.insert(0, Todo("Run what verifies it", typed("verify", task.id)))
+        todo.insert(0, Todo("Run the command that verifies it", typed("verify", task.id)))
     end = ends_at(lease)
     if is_late(end, now):
         says.append(f"Its lease ended {ago(end, now)} ({_what_ends(lease, end)}), but it is still with {who}.")
-        says.append(f"{NO_SWEEPER}: nobody has taken it back yet.")
+        says.append(f"{NO_SWEEPER}: it was not taken back yet.")
         return StandingText(State.HELD, tuple(says), OVERDUE, lease.granted_at, (), (SWEEP, *todo))
     if is_late(row.due, now) and is_late(due_at(lease), now):
         says.append(f"{NO_SWEEPER}: {who}'s check-ins have not been judged since {ago(due_at(lease), now)}.")
@@ -320,7 +323,7 @@ def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
         found.append(Next(Millis(recovered), f"{back} from {who}, {_after(task, 'stalls')}"))
     if lapse is not None:
         found.append(
-            Next(Millis(lapse), f"unless {who} renews its lease by then (a live one does), {back}", routine=True)
+            Next(Millis(lapse), f"unless {who} renews its lease by then (a running agent does), {back}", routine=True)
         )
     if idle is not None:
         found.append(Next(Millis(idle), f"unless {who} checks in by then, {back}: it is idle"))
@@ -351,7 +354,7 @@ def _when(one: Next) -> int:
 def _after(task: Task, counter: str) -> str:
     """Where a task goes that ends another attempt badly."""
     if verify_of(task) and claims_to_be_done(task):  # it is not done over again
-        return "and a human is asked, as it was said to be done"
+        return "and a human is asked, because it was reported as done"
     count = getattr(task.record, counter) + 1
     asks = is_asked_about(task, counter.removesuffix("s"), count)
     return f"and a human is asked, as it is the {_nth(count)} time" if asks else "and another agent can claim it"
@@ -379,14 +382,14 @@ def _ready(row: TaskRow, facts: Facts) -> StandingText:
     since = _ready_since(row, facts)
     role = f" for the role {quoted(task.role)}" if task.role else ""
     claim = typed("claim", "--agent", "NAME", *(("--role", task.role) if task.role else ()))
-    cancel = Todo("Call it off", typed("cancel", task.id))
+    cancel = Todo("Cancel it", typed("cancel", task.id))
     before = _before(task.record.handover)
     limit = facts.limit_of(task)
     ahead = () if limit is None else (Next(limit, "its run's deadline is reached: the task fails"),)
     if limit is not None and is_late(limit, now):
         says = (
             f"{quoted(task.name)} cannot be claimed any more: its run's deadline passed {ago(limit, now)}.",
-            f"{NO_SWEEPER}: nobody has ended it yet.",
+            f"{NO_SWEEPER}: it was not ended yet.",
         )
         return StandingText(State.READY, says, OVERDUE, since, (), (SWEEP,))
     closed = held_up(task, facts)
@@ -397,13 +400,13 @@ def _ready(row: TaskRow, facts: Facts) -> StandingText:
         todo = (*closed.todo, cancel)
         return StandingText(State.READY, _some(says_closed, before), trouble, since, (*opens, *ahead), todo)
     if task.role == RUN_ROLE and task.record.handover is not None:
-        says_stopped = f"{quoted(task.name)} was stopped before it was done, and waits to be resumed."
+        says_stopped = f"{quoted(task.name)} was stopped before it was done, and can be resumed."
         todo_again = (Todo("Run its command again", resume_command(task.id)), cancel)
         return StandingText(State.READY, _some(says_stopped, before), IDLE, since, ahead, todo_again)
     stands = "is ready" if since is None else f"has been ready for {rough(now - since)}"
     if task.role == STEP_ROLE and task.run is not None:
-        says_step = f"{quoted(task.name)} {stands}: it is a step of a flow, and waits for whoever runs that."
-        todo_go_on = (Todo("Go on with the flow, if nobody runs it", resume_flow(task.run)), cancel)
+        says_step = f"{quoted(task.name)} {stands}: it is a step of a flow, and waits for the process that runs it."
+        todo_go_on = (Todo("Continue the flow, if no process runs it", resume_flow(task.run)), cancel)
         return StandingText(State.READY, _some(says_step, before), IDLE, since, ahead, todo_go_on)
     says_ready = f"{quoted(task.name)} {stands}: any agent that asks{role} can have it."
     todo = (Todo("Start an agent, or take it yourself", claim), cancel)
@@ -434,8 +437,8 @@ def resume_flow(run: RunId) -> str:
 def _turn(facts: Facts) -> str:
     """Why it may not have been its turn; that nobody works at all is known only where no timer runs."""
     if facts.quiet:
-        return "No agent holds anything at the moment. Is one running?"
-    return "Whoever asks gets the highest priority first, then the oldest."
+        return "No agent holds a task now. Is one running?"
+    return "The task with the highest priority is given out first, then the oldest."
 
 
 def _some(*sentences: str) -> tuple[str, ...]:
@@ -459,7 +462,7 @@ def _delayed(row: TaskRow, now: int) -> StandingText:
     task, due = row.task, row.due
     assert due is not None  # noqa: S101 - for the type checker
     handover = task.record.handover
-    cancel = Todo("Call it off", typed("cancel", task.id))
+    cancel = Todo("Cancel it", typed("cancel", task.id))
     if task.spec.not_before is not None and due == task.spec.not_before:
         why = f"{quoted(task.name)} is not to start before its time."
     elif handover is not None:
@@ -468,20 +471,18 @@ def _delayed(row: TaskRow, now: int) -> StandingText:
         why = f"{quoted(task.name)} pauses."
     says = _some(why, _before(handover))
     if is_late(due, now):
-        late = f"Its pause was over {ago(due, now)}, but it has not gone back to the pool. {NO_SWEEPER}."
+        late = f"Its pause was over {ago(due, now)}, but it is not ready yet. {NO_SWEEPER}."
         return StandingText(State.DELAYED, (*says, late), OVERDUE, None, (), (SWEEP, cancel))
-    return StandingText(
-        State.DELAYED, says, PAUSED, None, (Next(due, "it goes back to the pool and can be claimed"),), (cancel,)
-    )
+    return StandingText(State.DELAYED, says, PAUSED, None, (Next(due, "it is ready, and can be claimed"),), (cancel,))
 
 
 def _nowhere(task: Task) -> StandingText:
     says = (
         f"{quoted(task.name)} is open, but nothing will ever move it: it is not held, not ready, waits for nothing.",
-        "This must not happen. It is a fault of Allswell's, not of yours; please report it.",
+        "This must not happen. It is a bug of Allswell; please report it.",
     )
     todo = (
-        Todo("Check the whole watch", "allswell doctor"),
+        Todo("Check everything", "allswell doctor"),
         Todo("Report it with its events", typed("events", "--task", task.id, "--json")),
     )
     return StandingText(NOWHERE, says, STUCK, task.created_at, (), todo)
@@ -500,10 +501,10 @@ def stand_question(question: Question, now: int) -> StandingText:
     text = f"{asked}: {quoted(question.text, 1_000)}"
     if question.closed_at is None:
         seen = f" {clean(question.dismissed_by)} has dismissed it." if question.dismissed_at is not None else ""
-        says = (text, f"It waits for you, and never expires.{seen}")
+        says = (text, f"It waits for you and never expires.{seen}")
         todo = tuple(Todo(labelled(option), _answer(question, option)) for option in in_order(question.options))
         if question.kind == NOT_VERIFIED and question.task is not None:
-            todo = (Todo("Run what verifies it once more", typed("verify", question.task)), *todo)
+            todo = (Todo("Run the command that verifies it again", typed("verify", question.task)), *todo)
         return StandingText("open", says, ASKING, question.asked_at, (), todo)
     by = f" by {clean(question.answered_by)}" if question.answered_by else ""
     if question.choice == "withdrawn":
@@ -520,9 +521,7 @@ def stand_question(question: Question, now: int) -> StandingText:
 def _why_withdrawn(question: Question) -> str:
     if question.service is not None:
         return "the service works again"
-    return (
-        "its program was run again, or it ended" if question.kind == FLOW_LEFT else "its task ended without an answer"
-    )
+    return "its program was run again, or ended" if question.kind == FLOW_LEFT else "its task ended without an answer"
 
 
 def _answer(question: Question, option: Option) -> str:

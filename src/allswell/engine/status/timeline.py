@@ -47,7 +47,7 @@ def spent(row: TaskRow, facts: Facts) -> list[Span]:
 def _held(attempt: Attempt) -> Span:
     says = outcome(attempt.outcome, attempt.detail)
     if attempt.late is not None or attempt.afterwards is not None:
-        says += "; what it still said afterwards was refused, and kept"
+        says += "; later reports were refused, and kept"
     return Span("held", attempt.granted_at, attempt.ended_at, says, attempt.agent, attempt.token, attempt.outcome)
 
 
@@ -88,7 +88,7 @@ def _blocks(row: TaskRow, facts: Facts, end: int) -> list[Block]:
             (task.created_at, until, "waiting", f"for {quoted(name, 60)}" + (" and others" if len(needs) > 1 else ""))
         )
     if task.spec.not_before is not None:
-        blocks.append((task.created_at, task.spec.not_before, "paused", "until its time had come"))
+        blocks.append((task.created_at, task.spec.not_before, "paused", "until its start time"))
     if row.due is not None and row.lease is None:
         since = max((attempt.ended_at for attempt in facts.attempts), default=task.created_at)
         blocks.append((since, row.due, "paused", "until it is tried again"))
@@ -100,10 +100,10 @@ def _during(low: int, high: int, blocks: list[Block], before: Attempt | None) ->
         if start <= low and high <= end:
             return kind, says
     if before is not None and before.outcome == "parked":
-        return "paused", "until the limit was over and somebody took it again"
+        return "paused", "until the limit was over and an agent took it"
     if before is not None and before.outcome.startswith("failed:"):
-        return "paused", "after the failure, until somebody took it again"
-    return "ready", "for somebody to take it"
+        return "paused", "after the failure, until an agent took it"
+    return "ready", "for an agent to take it"
 
 
 # Runs as a waterfall: a lane for each task, and in it how its time was spent, attempt by attempt.

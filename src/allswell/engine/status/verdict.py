@@ -59,7 +59,7 @@ _CLOSELY = 20
 _COMMAND = 2_000
 """Characters of a command that was typed."""
 _NAMED = 3
-_NO_SWEEPER = "no process carries out what is due"
+_NO_SWEEPER = "no process enforces time limits"
 _FANOUT = 6
 """So many times longer than a timer may be overdue, telling those who wait for an ended task may take."""
 
@@ -316,7 +316,7 @@ async def _accounted(readings: StoreReadings) -> Check:
             "unaccounted",
             row.task.id,
             VerdictLevel.BROKEN,
-            f"{quoted(row.task.name, 60)} is open, and nothing will ever move it; please report what this prints",
+            f"{quoted(row.task.name, 60)} is open, and nothing will ever move it; please report this output",
             typed("events", "--task", row.task.id, "--json"),
             row.task.created_at,
             typed("why", row.task.id),
@@ -357,7 +357,7 @@ async def _sweeper(readings: StoreReadings) -> Check:
 
 
 async def _untold(readings: StoreReadings) -> Concern | None:
-    """A task or run that ended long ago, and what waits for it has not been told: no process sweeps."""
+    """A task or run that ended long ago, and tasks that wait for it were not updated: no process sweeps."""
     id_, now = readings.agenda.spread, readings.now
     if not id_:
         return None
@@ -366,7 +366,7 @@ async def _untold(readings: StoreReadings) -> Concern | None:
     if ended is None or now - ended <= _FANOUT * readings.place.tolerance.overdue:
         return None
     name = id_ if row is None else quoted(row.task.name, 60)
-    what = f"{name} ended {ago(ended, now)}, and what waits for it has not been told: {_NO_SWEEPER}"
+    what = f"{name} ended {ago(ended, now)}, and tasks that wait for it were not updated: {_NO_SWEEPER}"
     command = up_command(readings.dead[0]) if readings.dead else "allswell watch"
     return Concern("overdue", id_, VerdictLevel.BROKEN, what, command, ended, data={"ended_at": ended})
 
@@ -394,7 +394,7 @@ async def _clocks(readings: StoreReadings) -> Check:
         return Check("clocks", "the store's clock and this machine's agree", data=data)
     ahead = "ahead of" if skew > 0 else "behind"
     what = f"the store's clock is {rough(abs(skew))} {ahead} this machine's"
-    what += "; set the one that is wrong: this shows what this machine's goes by"
+    what += "; correct the one that is wrong: this shows this machine's source of time"
     command = "timedatectl" if shutil.which("timedatectl") else "date -u"
     return Check("clocks", "", (Concern("skew", "", VerdictLevel.NEEDS_HUMAN, what, command, data=data),))
 
@@ -423,10 +423,10 @@ def _survivor(left: Survivors) -> Concern:
     kept = " and ".join(part for part in (clean(left.holder, 60), clean(left.folder)) if part)
     running = still_run(left.processes)
     what = f"{running[:1].upper()}{running[1:]} on {clean(left.host, 40)} although {whose} was told to stop"
-    what = f"{what}; {kept} are kept for it"
+    what = f"{what}; {kept} stay reserved for it"
     pids = [one.pid for one in left.processes]
     command, data = typed("dismiss", str(pids[0])), {"pids": pids, "folder": left.folder, "agent": left.holder}
-    evidence = (f"end it there (kill -9 {' '.join(map(str, pids))}), or free what it keeps although it runs",)
+    evidence = (f"end it there (kill -9 {' '.join(map(str, pids))}), or free them while it runs",)
     look_ = typed("why", left.task)
     return Concern(
         "survivor", left.task, VerdictLevel.NEEDS_HUMAN, what, command, left.since, look_, evidence, data=data
@@ -442,8 +442,8 @@ def _dead(one: Presence, now: Millis, full: Concern | None) -> Concern:
             "supervisor", one.name, VerdictLevel.BROKEN, what, full.command, one.beaten_at, "allswell agents"
         )
     how = f"has died (last heard {heard})" if one.died else f"was last heard {heard}"
-    what = f"The supervisor {clean(one.name, 40)} on {clean(one.host, 40)} {how}: its agents take nothing new"
-    evidence = (f"if its machine is not used any more: {typed('dismiss', PRESENCE_PREFIX + one.name)}",)
+    what = f"The supervisor {clean(one.name, 40)} on {clean(one.host, 40)} {how}: its agents take no new tasks"
+    evidence = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + one.name)}",)
     command = up_command(one)
     return Concern(
         "supervisor", one.name, VerdictLevel.BROKEN, what, command, one.beaten_at, "allswell agents", evidence
@@ -453,7 +453,7 @@ def _dead(one: Presence, now: Millis, full: Concern | None) -> Concern:
 def _paused(one: Presence) -> Concern:
     until = one.level.until
     ends = None if until is None else Next(until, "it goes on")
-    what = f"The supervisor {clean(one.name, 60)} takes nothing new: its session is nearly used up"
+    what = f"The supervisor {clean(one.name, 60)} takes no new tasks: its session is almost used up"
     return Concern("paused", one.name, VerdictLevel.WAITING, what, "allswell agents", ends=ends)
 
 
@@ -469,7 +469,7 @@ def check_disk(place: Viewpoint) -> Check | None:
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     size = sum(file.stat().st_size for file in folder.glob("*.db*") if file.is_file())
-    says = f"{_size(free)} free where the store lies; it takes {_size(size)}"
+    says = f"{_size(free)} free on the store's disk; the store takes {_size(size)}"
     data = {"free_bytes": free, "store_bytes": size}
     if free >= tolerance.disk_free:
         return Check("disk", says, data=data)
@@ -483,7 +483,7 @@ async def _settings(readings: StoreReadings) -> Check | None:
     said = [clean(one, 300) for one in readings.place.problems]
     if not said:
         return None
-    what = f"The settings are wrong: {'; '.join(said[:_NAMED])}{'; …' if len(said) > _NAMED else ''}"
+    what = f"The settings have an error: {'; '.join(said[:_NAMED])}{'; …' if len(said) > _NAMED else ''}"
     data = {"problems": list(readings.place.problems)}
     return Check("settings", "", (Concern("settings", "", VerdictLevel.BROKEN, what, "allswell config", data=data),))
 
@@ -568,8 +568,8 @@ async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]
     them = "it" if len(rows) == 1 else "them"
     ready = f"{many(len(rows), 'task')}{more}{which} ready for {rough(now - since[0])}"
     if not long:
-        what = f"{ready}, and no agent that could take {them} is known"
-        ends = Next(Millis(since[0] + patience), "it counts as broken")
+        what = f"{ready}, and no known agent can take {them}"
+        ends = Next(Millis(since[0] + patience), "this counts as broken then")
         return Concern(
             "unclaimed", role, VerdictLevel.WAITING, what, _taker(readings, role, oldest[0]), since[0], ends=ends
         )
@@ -622,7 +622,7 @@ async def _services(readings: StoreReadings) -> Check:
     asked = {question.service for question in readings.questions if question.dismissed_at is None}
     shown = [_service(row, readings) for row in readings.services.values() if row.id not in asked]
     concerns = tuple(one for one in shown if one is not None)
-    return Check("services", "no service is shut", concerns, {"shut": [one.id for one in concerns]})
+    return Check("services", "every service can be called", concerns, {"shut": [one.id for one in concerns]})
 
 
 def _service(row: ServiceRow, readings: StoreReadings) -> Concern | None:
@@ -632,16 +632,16 @@ def _service(row: ServiceRow, readings: StoreReadings) -> Concern | None:
     if closed is None and not failing:
         return None
     waiting = _waiting_for(row.id, readings)
-    evidence = (f"{many(waiting, 'task waits', 'tasks wait')} for it; no attempt is spent",) if waiting else ()
+    evidence = (f"{many(waiting, 'task waits', 'tasks wait')} for it; no attempt is used up",) if waiting else ()
     name = f"{said(row.id)[0].upper()}{said(row.id)[1:]}" if is_budget(row.id) else quoted(row.id, 60)
     what = f"{name} {in_short(row, now)}"
     parked = closed is not None and closed.stand == "parked"
     ends, long = None, failing
     if closed is not None and closed.until is not None and not is_for_good(closed.until, now):
-        ends = Next(closed.until, "it wakes" if parked else "it is tried again")
+        ends = Next(closed.until, "it is used again" if parked else "it is tried again")
         long = long or closed.until - now > tolerance.parked
         if closed.stand == Stand.PROBING:
-            ends = Next(closed.until, "the call that tries it has its time")
+            ends = Next(closed.until, "the call that tries it times out")
     question = question_about(row)
     command = typed("unpark", row.id) if question is None else typed("answer", question, "OPTION")
     level = VerdictLevel.BROKEN if long else VerdictLevel.WAITING
@@ -667,8 +667,8 @@ async def _requests(readings: StoreReadings) -> Check:
 def _blocked(row: TaskRow) -> Concern:
     task = row.task
     asked = [wait.target for wait in row.waits if wait.kind == "request"]
-    what = f"{quoted(task.name, 60)} is blocked: {many(len(asked), 'request')} that nobody has answered"
-    evidence = ("an answer that comes late still counts, and queues it again",)
+    what = f"{quoted(task.name, 60)} is blocked: {many(len(asked), 'request')} without an answer"
+    evidence = ("a late answer still counts, and makes the task ready",)
     return Concern("blocked", task.id, VerdictLevel.WAITING, what, typed("why", task.id), evidence=evidence)
 
 
@@ -678,7 +678,7 @@ def _blocked(row: TaskRow) -> Concern:
 async def _questions(readings: StoreReadings) -> Check:
     """What only a human can decide."""
     asked = [question for question in readings.questions if question.dismissed_at is None]
-    fine = "no question waits for a human"
+    fine = "no question is open"
     concerns = tuple(_question(question, readings.now) for question in asked)
     return Check("questions", fine, concerns, {"open": len(readings.questions)})
 
@@ -731,7 +731,7 @@ async def _stopped(readings: StoreReadings) -> Check:
         concerns += [_stopped_command(row) for row in await _commands_to_resume(views)]
         concerns += [_stopped_flow(row) for row in await _flows_to_resume(views)]
         concerns += [_stopped_build(*build) for build in await _builds_to_resume(views)]
-    return Check("stopped", "no work was stopped and left", tuple(concerns))
+    return Check("stopped", "no unfinished work was left behind", tuple(concerns))
 
 
 async def _commands_to_resume(store: Views) -> list[TaskRow]:
@@ -800,7 +800,9 @@ async def _followers(readings: StoreReadings) -> Check:
         unread = await views.journal(position, 1)
         if unread and now - unread[0].at > readings.place.tolerance.behind:
             late.append((unread[0].at, follower))
-    fine = f"{many(len(cursors), 'follower')} of the journal, none behind" if cursors else "nothing follows the journal"
+    fine = (
+        f"{many(len(cursors), 'follower')} of the journal, none behind" if cursors else "no program follows the journal"
+    )
     return Check("followers", fine, tuple(_behind(since, name, sinks, now) for since, name in sorted(late)))
 
 
@@ -810,7 +812,7 @@ def _behind(since: Millis, follower: str, sinks: Collection[str] | None, now: Mi
     what += ", or forget it" if sink is None else ""
     command = typed("sinks", "forget", follower) if sink is None else typed("sinks", "run")
     if sink is not None and sinks is not None and sink not in sinks:
-        what = f"the sink {clean(sink, 40)} is told nothing any more: it is not set up here"
+        what = f"the sink {clean(sink, 40)} gets no more messages: it is not set up here"
         command = typed("sinks", "forget", sink)
     data = {"behind": [{"follower": follower, "since_at": since}]}
     return Concern("follower", follower, VerdictLevel.NEEDS_HUMAN, what, command, since, data=data)
@@ -832,7 +834,7 @@ async def _sinks(readings: StoreReadings) -> Check:
             VerdictLevel.NEEDS_HUMAN if given_up else VerdictLevel.WAITING,
         )
         concerns.append(Concern("delivery", sink, level, what, retry, None, typed("deliveries"), data=data))
-    fine = "nothing that sinks have to deliver fails"
+    fine = "no message to a sink fails"
     return Check("sinks", fine, tuple(concerns), {"failing": 0, "given_up": 0})
 
 

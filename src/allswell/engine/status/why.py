@@ -75,7 +75,7 @@ def explain(root: TaskRow, facts: Facts) -> Explanation:
     links[0] = _asked_in_passing(links[0], facts)
     task = root.task
     if task.spec.retry_of is not None:
-        links[0] = replace(links[0], says=(*links[0].says, f"It is {task.spec.retry_of}, handed over again."))
+        links[0] = replace(links[0], says=(*links[0].says, f"It is {task.spec.retry_of}, submitted again."))
     todo = list(leaf.todo)
     if len(path) > 1 and task.state == OPEN:
         todo.append(Todo(f"Call {quoted(task.name, 40)} off", typed("cancel", task.id)))
@@ -163,15 +163,15 @@ def _standing(id_: str, facts: Facts) -> StandingText:
     if question is not None:
         return stand_question(question, facts.now)
     says = (f"{clean(id_)} does not exist any more, so nothing will end this wait. Please report it.",)
-    return StandingText("missing", says, STUCK, None, (), (Todo("Check the whole watch", "allswell doctor"),))
+    return StandingText("missing", says, STUCK, None, (), (Todo("Check everything", "allswell doctor"),))
 
 
 def _untold(row: TaskRow, standing: StandingText, facts: Facts) -> StandingText:
     """Something has ended, and those who wait for it are still to be told: a sweeper does that at once."""
     if not is_late(row.task.ended_at, facts.now):
-        says = (*standing.says, "Those who wait for it are about to be told.")
+        says = (*standing.says, "Tasks that wait for it are updated in a moment.")
         return StandingText(standing.state, says, 5, row.task.ended_at)
-    says = (*standing.says, f"Those who wait for it have not been told. {NO_SWEEPER}.")
+    says = (*standing.says, f"Tasks that wait for it were not updated. {NO_SWEEPER}.")
     return StandingText(standing.state, says, OVERDUE, row.task.ended_at, (), (SWEEP,))
 
 
@@ -203,7 +203,7 @@ def _waits(row: TaskRow, facts: Facts) -> tuple[str, ...]:
         )
     says = [f"{quoted(task.name)} is waiting for {' and '.join(parts)}."]
     if len(row.waits) > 1:
-        says.append(f"{_tally(row, facts)}. What holds it up most:")
+        says.append(f"{_tally(row, facts)}. The longest wait:")
     return tuple(says)
 
 
@@ -229,8 +229,8 @@ def _tally(row: TaskRow, facts: Facts) -> str:
 def _circle(path: list[str], facts: Facts) -> StandingText:
     names = [quoted(facts.rows[TaskId(id_)].task.name, 40) for id_ in path[path.index(path[-1]) : -1]]
     round_ = " → ".join((*names[:CHAIN_MOST], *(("…",) if len(names) > CHAIN_MOST else ()), names[0]))
-    says = (f"It waits in a circle, which never ends by itself: {round_}.",)
-    todo = (Todo("Break the circle: call one of them off", typed("cancel", path[-1])),)
+    says = (f"It waits in a circle, which does not end by itself: {round_}.",)
+    todo = (Todo("Break the circle: cancel one of them", typed("cancel", path[-1])),)
     return StandingText("circle", says, STUCK, None, (), todo)
 
 
@@ -269,7 +269,7 @@ def _once(id_: str, facts: Facts) -> str:
     if id_ in facts.questions:
         return "after the answer"
     ended = id_ in facts.rows and facts.rows[TaskId(id_)].task.state != OPEN
-    return "as soon as somebody sweeps" if ended else f"when {_name(id_, facts)} is done"
+    return "as soon as a process enforces time limits" if ended else f"when {_name(id_, facts)} is done"
 
 
 def _name(id_: str, facts: Facts) -> str:
@@ -293,7 +293,7 @@ def _beside(root: TaskRow, path: list[str], worst: dict[str, tuple[int, str]], f
     if len(others) > len(lines):
         lines.append(f"and {many(len(others) - len(lines), 'more thing')}")
     if facts.unseen:
-        lines.append(f"(looked at the first {LOOK_MOST} tasks only; at least {facts.unseen:,} more stand in the way)")
+        lines.append(f"(looked at the first {LOOK_MOST} tasks only; at least {facts.unseen:,} more are before it)")
     return tuple(lines)
 
 
@@ -384,7 +384,7 @@ async def explain_run(store: Views, run: Run, most: int = TASKS_MOST, pause: Pau
         says.append(await _why_it_stands(store, run, now))
     elif run.ended_at is None and limit is not None:
         if run.stood > 0:
-            says.append(f"Its clock has stood for {rough(run.stood)} while answers were waited for.")
+            says.append(f"Its time limit was paused for {rough(run.stood)} while questions were open.")
         if is_late(limit, now):
             says.append(f"Its deadline passed {ago(limit, now)}, but it was not ended. {NO_SWEEPER}.")
             todo.append(SWEEP)
@@ -413,7 +413,7 @@ async def _why_it_stands(store: Views, run: Run, now: int) -> str:
     named = listed([clean(id_) for id_ in asked[:QUESTIONS_NAMED]]) or "a question"
     more = f" and {len(asked) - QUESTIONS_NAMED:,} more" if len(asked) > QUESTIONS_NAMED else ""
     are = "is" if len(asked) <= 1 else "are"
-    return f"Its clock stands while {named}{more} {are} open{left}."
+    return f"Its time limit is paused while {named}{more} {are} open{left}."
 
 
 def waited_for(run: Run, questions: Sequence[Question]) -> list[QuestionId]:
@@ -449,7 +449,7 @@ async def why(
     stands = (await views.view_agenda()).stands
     if not stands:
         return told
-    go_on = Todo("Let time go on", "allswell watch")
+    go_on = Todo("Let time limits run again", "allswell watch")
     return replace(told, next=(Next(None, time_stands(stands)),), todo=(go_on, *told.todo))
 
 

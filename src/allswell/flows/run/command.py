@@ -210,10 +210,8 @@ def find_agent(name: str, agents: Agents, step: str) -> AgentSpec:
     spec = agents.get(name)
     if spec is None:
         near = nearest(name, agents)
-        hint = f"did you mean {near!r}?" if near else f"add [agents.{name}] to allswell.toml (docs/supervisor.md)"
-        raise Refused(
-            "no_agent", f"step {step} wants the agent {name!r}, and there is none of that name; {hint}", where=step
-        )
+        hint = f"did you mean {near!r}?" if near else f"add [agents.{name}] to allswell.toml (`allswell help fleet`)"
+        raise Refused("no_agent", f"step {step} needs the agent {name!r}, which is not set up; {hint}", where=step)
     if spec.kind != "command":
         how = "call it with `python:`" if spec.kind == "function" else "let it claim the task by itself"
         raise Refused("no_agent", f"step {step} wants the agent {name!r}, which is a {spec.kind}; {how}", where=step)

@@ -203,6 +203,21 @@ class RunBase:
         with contextlib.suppress(OSError):
             os.utime(self.path / _LOCK)
 
+    def is_running(self) -> bool:
+        """Whether a process runs it now; nothing is written for it."""
+        try:
+            with own_folder(self.path) as inside:
+                handle = open_there(_LOCK, inside)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Be the one process that runs it; `Refused` while another one does.

@@ -381,7 +381,7 @@ def _begun(home: Path, cut: CutOff) -> tuple[StepChanges, Baseline]:
     changes = cut.changes
     then = None if changes is None else read_baseline(StateDir(home).baselines, changes.task, changes.attempt)
     if changes is None or then is None:
-        why = "nobody has noted how things were when it began"
+        why = "the state before it began was not recorded"
     elif changes.gap:
         why = changes.gap
     elif changes.more:

@@ -296,7 +296,7 @@ class Runner:
         elif counted[State.FAILED] or counted[State.CANCELLED]:
             verdict = RunVerdict.FAILED
         elif any(row.task.state not in ENDS for row in rows):
-            raise Bug(f"the run {self.run_id} has come to rest with steps that wait for nobody")
+            raise Bug(f"the run {self.run_id} stopped with steps that wait for nothing")
         else:
             verdict = RunVerdict.DONE
         base = self.site.base

@@ -94,7 +94,7 @@ def _unreadable(path: Path, error: OSError) -> Refused:
 
 def _check_private(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise Refused("chat_key", f"the key {path} is no file", where=str(path))
+        raise Refused("chat_key", f"the key {path} is not a file", where=str(path))
     if found.st_uid != os.geteuid():
         text = f"the key {path} belongs to another user ({found.st_uid}); use one of your own"
         raise Refused("chat_key", text, where=str(path))
@@ -142,7 +142,7 @@ def _signing_library() -> None:
     try:
         import cryptography  # noqa: F401 - only to see that it is there
     except ModuleNotFoundError:
-        text = "a key for a chat needs cryptography, which is not installed; run: pip install 'allswell[chat]'"
+        text = "a key for a chat needs the extra `chat`: install Allswell with it, as in `uv tool install '.[chat]'`"
         raise Refused("missing_extra", text) from None
 
 
@@ -227,10 +227,10 @@ class ChatPlace(msgspec.Struct, frozen=True):
     def checked(self) -> Self:
         """This place, if a server can know it."""
         if not self.url.startswith(("ws://", "wss://")):
-            text = f"{self.url!r} is no address of a chat server; write such as ws://localhost:6667"
+            text = f"{self.url!r} is not an address of a chat server; write such as ws://localhost:6667"
             raise Refused("bad_chat", text, where="chat")
         if not CHANNEL.fullmatch(self.channel):
-            text = f"{self.channel!r} is no channel; write # and up to 31 letters, digits, '_' and '-'"
+            text = f"{self.channel!r} is not a channel; write # and up to 31 letters, digits, '_' and '-'"
             raise Refused("bad_channel", text, where="channel")
         if not NAME.fullmatch(self.name):
             text = f"{self.name!r} cannot be our name in a chat; use up to 32 letters, digits, '_' and '-'"
@@ -362,7 +362,7 @@ class ChatSession:
                     raise ConnectionResetError(f"the server did not welcome us: {frame.code[:40]}")
         who = agent_in(frame)
         if who is None:
-            raise self._refused("WELCOME", f"it calls us {frame.agent_id[:80]!r}, which is no name")
+            raise self._refused("WELCOME", f"it calls us {frame.agent_id[:80]!r}, which is not a name")
         self._chat.welcomed(who, frame.lurk_until)
 
     async def _join(self) -> None:
@@ -578,7 +578,7 @@ class AgentChat:
                 await self._end(refused)
                 return
             except InvalidURI:
-                text = f"{self.place.url!r} is no address of a chat server; write such as ws://localhost:6667"
+                text = f"{self.place.url!r} is not an address of a chat server; write such as ws://localhost:6667"
                 await self._end(Refused("bad_chat", text, where="chat"))
                 return
             except (OSError, WebSocketException, TimeoutError) as error:
@@ -730,5 +730,5 @@ def _library() -> None:
     try:
         import websockets  # noqa: F401 - only to see that it is there
     except ModuleNotFoundError:
-        text = "talking over AgentChat needs websockets, which is not installed; run: pip install 'allswell[chat]'"
+        text = "AgentChat needs the extra `chat`: install Allswell with it, as in `uv tool install '.[chat]'`"
         raise Refused("missing_extra", text) from None

@@ -74,7 +74,7 @@ class StdioChannel:
             self._told.write(raw)
             self._told.flush()
         except OSError:
-            raise ChannelClosed("nobody reads standard output any more") from None
+            raise ChannelClosed("standard output was closed") from None
 
     def _read(self) -> None:
         """Read to the end, in a thread. Lines that are too long are skipped as a whole."""

@@ -95,11 +95,11 @@ def commands() -> Commands:
 
 
 def bare(
-    version: Annotated[bool, Option("--version", help="Say which version this is.")] = False,
+    version: Annotated[bool, Option("--version", help="Show the version.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """The night watch for agents: nothing hangs silently, nothing is lost."""
+    """Allswell runs coding agents and other long commands, notices when one hangs, and keeps its work."""
     if version:
         from importlib.metadata import version as installed
 
@@ -118,9 +118,9 @@ BARE = CliCommand(
     bare,
     "",
     (
-        "allswell run -- make all                  any command, under watch",
-        "allswell up                               the agents of allswell.toml",
-        "allswell                                  how things stand",
+        "allswell run -- make all                  run any command, and keep its work",
+        "allswell up                               start the agents of allswell.toml",
+        "allswell                                  what runs, and what needs you",
     ),
 )
 """What `allswell` does without a command."""
@@ -158,6 +158,13 @@ def _run(given: list[str]) -> int:
 
         completion.complete(every, BARE, given[1:])
         return int(Exit.FINE)
+    if given[:1] == ["help"]:
+        from allswell.interfaces.cli import help_pages
+
+        page = help_pages.asked_for(every, BARE, given[1:])
+        if page is not None:
+            write(page)
+            return int(Exit.FINE)
     if given and every.find(given)[0] is None:
         given = by_our_name(given)
     command, words = every.find(given)
@@ -172,7 +179,7 @@ def _run(given: list[str]) -> int:
     else:
         from allswell.interfaces.cli import help_pages
 
-        write(help_pages.of_all(every, command) if command is BARE else help_pages.of_one(every, command))
+        write(help_pages.of_first_day(every, command) if command is BARE else help_pages.of_one(every, command))
     return int(Exit.FINE)
 
 
@@ -200,7 +207,7 @@ def _check_place(every: Commands, given: list[str]) -> None:
                 raise every.unknown(words)
             flag = given[0].partition("=")[0]
             hint = f"`{command.path} {flag} …`"
-            raise Refused("usage", f"{flag} goes behind the command", where=flag, hint=hint)
+            raise Refused("usage", f"{flag} must stand after the command", where=flag, hint=hint)
 
 
 def _wants_json(given: Sequence[str]) -> bool:
@@ -210,7 +217,7 @@ def _wants_json(given: Sequence[str]) -> bool:
 
 def _told_bug(error: Exception, *, json: bool) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of a name that was typed, wherever it led
-        error = Refused("name_too_long", "a name that was given is too long for a file")
+        error = Refused("name_too_long", "a name is too long for a file")
     elif os.environ.get("ALLSWELL_DEBUG"):
         import traceback
 

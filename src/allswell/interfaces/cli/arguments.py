@@ -114,7 +114,7 @@ def moment(given: str, now: int, where: str, *, past: bool = False) -> int:
             return int(datetime.fromisoformat(text).timestamp() * 1000)
         except (ValueError, OverflowError, OSError):
             example = "'10m', '2026-01-31T08:00' or milliseconds since the epoch"
-            raise Refused("bad_time", f"{where} {given!r} is no moment; write {example}", where=where) from None
+            raise Refused("bad_time", f"{where} {given!r} is not a time; write {example}", where=where) from None
     length = parse(text, where=where)
     return now - length if past else now + length
 
@@ -215,10 +215,10 @@ def told_supervised(ended: LastWordShape) -> str:
     from allswell.runtime.agent_socket import KEPT
 
     if ended.said == KEPT:
-        return "Recorded. The store does not answer; your answer is kept, and sent when it is back. End now."
-    states = {"fail": "failed, or tried again later", "release": "given back"}
-    states["verifying"] = "verified once you have ended"
-    return f"Recorded. The task is {states.get(ended.said, ended.said)}. End now."
+        return "the store does not answer; your report is kept and sent when the store is back; end now"
+    states = {"fail": "failed, or tried again later", "release": "ready for another agent"}
+    states["verifying"] = "verified when you have ended"
+    return f"recorded: the task is {states.get(ended.said, ended.said)}; end now"
 
 
 # Which lease a holder speaks about: named by options, or by the environment it was started in.
@@ -229,9 +229,13 @@ async def hold_of(context: CliContext, watch: Watch, task: str | None, token: in
     from allswell.engine.lookup import find_holder, find_task
 
     if not task:
-        raise Refused("no_task", "which task? give --task ID, or set ALLSWELL_TASK", where="task")
+        raise Refused("no_task", "which task? use --task ID, or set ALLSWELL_TASK", where="task")
     if token is None:
-        raise Refused("no_token", "which lease? give --token N as the claim said, or set ALLSWELL_TOKEN", where="token")
+        raise Refused(
+            "no_token",
+            "which attempt? use --token N, as `allswell claim` printed it, or set ALLSWELL_TOKEN",
+            where="token",
+        )
     found = await find_task(watch.views, task)
     holder = await find_holder(watch.views, found, token)
     context.for_its_holder(found, token, holder)

@@ -46,6 +46,10 @@ T = TypeVar("T")
 _ROUNDS = 8
 _MOMENT = 100
 """How long a glance waits for a store that is being written to, in milliseconds."""
+_NOTHING_YET = (
+    "Nothing here yet: no command was run and no task was submitted in this folder.\n"
+    "To begin: `allswell run -- make all`. More ways to begin: `allswell`."
+)
 
 
 class Exit(IntEnum):
@@ -214,7 +218,7 @@ class CliContext:
         if waits and self._skip_untrusted:
             settings = look(untrusted="skip")
             remark(
-                f"allswell: not used, since you have not trusted it: {', '.join(settings.skipped)}; `allswell trust`"
+                f"allswell: not used, because you have not trusted it: {', '.join(settings.skipped)}; `allswell trust`"
             )
         return settings
 
@@ -288,14 +292,17 @@ class CliContext:
         if found is not None and self.url == self.settings.default_store:
             here = Path.cwd() / ".allswell"
             if here.resolve() != Path(found):
-                self.hint(f"The store was found at {found}")
+                self.hint(f"Using the store at {found}")
 
-    def look(self, work: Callable[[Views], Coroutine[Any, Any, T]], *, within: float | None = None) -> T:
+    def look(
+        self, work: Callable[[Views], Coroutine[Any, Any, T]], *, within: float | None = None, or_empty: bool = False
+    ) -> T:
         """Look at the store, changing nothing. The work awaits nothing but the views.
 
-        A server that does not answer `within` so many seconds is `TimeoutError`.
+        A server that does not answer `within` so many seconds is `TimeoutError`. With `or_empty`, a folder in which
+        nothing was started yet is not an error: it is seen as an empty store.
         """
-        path = self.check_there()
+        path, url = (None, "memory:") if or_empty and self.nothing_yet else (self.check_there(), self.url)
         if path is not None:
             from allswell.store.port import run_sync
             from allswell.store.sqlite.views import SqliteReader
@@ -312,7 +319,7 @@ class CliContext:
         pace = DEFAULT_PACE if wrong else self._seen.pace()
 
         async def live() -> T:
-            async with asyncio.timeout(within), views_on(self.url, pace, self.hint) as views:
+            async with asyncio.timeout(within), views_on(url, pace, self.hint) as views:
                 return await work(views)
 
         return asyncio.run(live())
@@ -386,6 +393,12 @@ class CliContext:
         with SqliteReader(path, busy_timeout=_MOMENT) as reader:
             return run_sync(work(reader)) if reader.current else otherwise
 
+    @property
+    def nothing_yet(self) -> bool:
+        """Whether no store was named, and there is none in this folder or above it."""
+        path = self.database
+        return path is not None and self.url == self._seen.default_store and not path.exists()
+
     def check_there(self) -> Path | None:
         """The file of an SQLite store, which must exist: opening one to look into it would make it."""
         path = self.database
@@ -397,9 +410,14 @@ class CliContext:
             raise Unavailable(f"the store {path} cannot be reached: {error.strerror}") from None
         if not there:
             makes = "`allswell run -- COMMAND` or `allswell submit NAME` makes one"
-            hint = f"{makes}; --store or $ALLSWELL_STORE name one elsewhere"
-            raise Unavailable(f"there is no store at {path}", hint=hint)
+            hint = f"{makes}; use --store or $ALLSWELL_STORE for another one"
+            yet = ": nothing was started here yet" if self.nothing_yet else ""
+            raise Unavailable(f"there is no store at {path}{yet}", hint=hint)
         return path
+
+    def none(self, words: str) -> str:
+        """What a list that is empty says: where nothing was started yet, how to begin."""
+        return in_words(_NOTHING_YET) if self.nothing_yet else words
 
     def say(self, answer: msgspec.Struct | None, words: str | None = None) -> None:
         """The answer: with `--json` a shape (`allswell.views`) on one line, otherwise words."""

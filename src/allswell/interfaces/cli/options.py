@@ -67,15 +67,22 @@ def Rest(*, metavar: str, help: str) -> Declared:  # noqa: A002, N802
 
 Store = Annotated[
     str | None,
-    Option("--store", metavar="URL", help="sqlite:///path, postgresql://… or https://…; default: .allswell/ nearby."),
+    Option(
+        "--store", metavar="URL", help="sqlite:///path, postgresql://… or https://…. Default: the nearest .allswell/."
+    ),
 ]
-Json = Annotated[bool, Option("--json", help="Answer in JSON.")]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
 Task = Annotated[
     str | None,
-    Option("--task", "-t", metavar="ID", envvar="ALLSWELL_TASK", help="The task that is held.", of=("task",)),
+    Option("--task", "-t", metavar="ID", envvar="ALLSWELL_TASK", help="The task that you hold.", of=("task",)),
 ]
-Token = Annotated[int | None, Option("--token", metavar="N", envvar="ALLSWELL_TOKEN", help="The lease's token.")]
-Agent = Annotated[str | None, Option("--agent", "-a", metavar="NAME", envvar="ALLSWELL_AGENT", help="Who speaks.")]
+Token = Annotated[
+    int | None,
+    Option("--token", metavar="N", envvar="ALLSWELL_TOKEN", help="The token of your lease, as `claim` printed it."),
+]
+Agent = Annotated[
+    str | None, Option("--agent", "-a", metavar="NAME", envvar="ALLSWELL_AGENT", help="The agent's name.")
+]
 
 
 # One parameter of a command, as its signature declares it: its kind, its default, and what a value of it may be.

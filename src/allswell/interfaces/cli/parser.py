@@ -91,7 +91,7 @@ def read(command: CliCommand, words: Sequence[str]) -> dict[str, object] | None:
     try:
         given = _given(command, known, words)
     except Refused as wrong:
-        hint = _dashes(command, known, words) or f"`{command.path} --help` shows what there is"
+        hint = _dashes(command, known, words) or f"`{command.path} --help` lists the options"
         raise Refused(wrong.code, wrong.message, where=wrong.where, hint=hint) from None
     return None if given is None else {one.name: given.get(one.name, one.default) for one in known}
 

@@ -63,7 +63,7 @@ def by_our_name(words: Sequence[str]) -> list[str]:
     """A line as it is typed here: with our name for its command, where it begins with another one of it."""
     first, *rest = words or [""]
     if first == "help":
-        return [*rest, "--help"]
+        return by_our_name([*rest, "--help"])
     return [*OTHER_NAMES[first].split(), *rest] if first in OTHER_NAMES else list(words)
 
 
@@ -76,10 +76,12 @@ NAME = "allswell"
 RUNNING = "Run"
 LOOKING = "Look"
 DECIDING = "Decide"
-UPKEEP = "Look after the watch"
-WORKING = "For agents, and for scripts that hold work"
+UPKEEP = "Set up and check"
+WORKING = "For agents and scripts that work on tasks"
 GROUPS = (RUNNING, LOOKING, DECIDING, UPKEEP, WORKING)
 """The groups of the help page, in its order."""
+FIRST_DAY = ("run", "recover", "init", "submit", "up", "watch", "questions", "answer", "why", "doctor")
+"""The commands of the first day, in the order in which they are met; `allswell help all` lists every one."""
 LONGEST = 60
 """So much is repeated of a word that means nothing."""
 
@@ -160,12 +162,12 @@ class Commands:
             return Refused("usage", f"{' '.join(words)!r} needs another word", where="command", hint=names)
         typed = " ".join(words[: size + 1])
         if typed in self._order:
-            return Refused("usage", f"{typed!r} are several words: leave out the quotes", where="command")
+            return Refused("usage", f"{typed!r} is several words: leave out the quotes", where="command")
         known = self.below(words[:size])
         meant_by_others = meant_by(typed, known) if not size else []
         alike_ones = alike(typed, () if size else OTHER_NAMES, most=1, ratio=0.8) + alike(typed, known, most=3)
         near = " or ".join(map(repr, dict.fromkeys([*meant_by_others, *alike_ones])))
         meant = f"; did you mean {near}?" if near else ""
         text = f"no such command: {cut(typed, LONGEST)!r}{meant}"
-        page = " ".join([NAME, *words[:size], "--help"])
+        page = " ".join([NAME, *words[:size], "--help"] if size else [NAME, "help", "all"])
         return Refused("usage", text, where="command", hint=f"`{page}` lists them")

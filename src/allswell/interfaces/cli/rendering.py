@@ -318,7 +318,7 @@ def headed(title: str, lines: list[str]) -> str:
 # the variable is named where it holds one.
 
 VARIABLE = "ALLSWELL_STORE"
-STORELESS = ("audit-agent", "build-agent", "check", "completion", "demo", "drill", "graph", "init", "trust")
+STORELESS = ("audit-agent", "build-agent", "check", "completion", "demo", "drill", "graph", "help", "init", "trust")
 """Commands that look into no store."""
 _FIELDS = ("command", "look", "next", "ahead", "recover", "resume", "merge")
 """What a field of a shape is called that holds a command."""

@@ -83,12 +83,12 @@ class Screen:
         keeping = None if attempt.keeping is None else attempt.keeping.busy
         self._seconds = 0 if keeping is None else self._seconds + 1
         if keeping is not None and self._seconds == _WORTH_A_LINE and not self.live:
-            _write_if_taken(f"allswell: {_kept(keeping)}; the command stands still meanwhile\n".encode())
+            _write_if_taken(f"allswell: {_kept(keeping)}; the command is paused meanwhile\n".encode())
         if not self.live:
             return
         standing = attempt.standing
         last = standing.progress
-        proof = "no proof of progress yet" if last is None else f"{short(now - last.at)} ago: {plain(last.what)}"
+        proof = "no sign of progress yet" if last is None else f"{short(now - last.at)} ago: {plain(last.what)}"
         if standing.refusal is not None:
             proof = f"waiting for the provider: {standing.refusal.words}"
         left = "no limit" if attempt.remaining is None else f"{short(attempt.remaining)} left"
@@ -210,13 +210,13 @@ class SilenceReporter:
         try:
             specs = [spec for spec in self._context.settings.sinks.values() if spec.kind == "alerts"]
         except Refused as error:
-            self._say(f"allswell: nobody is alerted: {plain(error.message)}")
+            self._say(f"allswell: no alert was sent: {plain(error.message)}")
             return []
         for spec in specs:
             try:
                 made.append(make_sink(spec))
             except Refused as error:
-                self._say(f"allswell: the sink {plain(spec.name)} is told nothing: {plain(error.message)}")
+                self._say(f"allswell: the sink {plain(spec.name)} gets no messages: {plain(error.message)}")
         return made
 
 
@@ -302,7 +302,7 @@ def tell(context: CliContext, ran: Ran, retries: int) -> None:
         named = ", ".join(ran.held_back[:_NAMED]) + (", …" if len(ran.held_back) > _NAMED else "")
         warnings = (*warnings, f"--clean-env kept back: {named} (-e NAME hands one on)")
     if ran.starved:
-        warnings = (*warnings, "what was piped to it was too long to be kept for another try")
+        warnings = (*warnings, "its input was too long to be kept for a retry")
     if ran.untold is not None:
         warnings = (*warnings, f"the store does not know yet how it ended: {ran.untold}")
     if ran.worktree is not None:
@@ -362,8 +362,8 @@ def _cause(receipt: Receipt, attempts: int, retries: int, *, asked: bool) -> str
 def _progress(receipt: Receipt) -> str:
     last, ago = receipt.last_evidence, receipt.last_evidence_ms
     if last is None or ago is None:
-        return "" if receipt.status is End.IDLE else "it had given no proof of progress"
-    return f"the last proof of progress was {felt(ago)} before: {plain(last.what)}"
+        return "" if receipt.status is End.IDLE else "it had shown no sign of progress"
+    return f"the last sign of progress was {felt(ago)} before: {plain(last.what)}"
 
 
 def _files(receipt: Receipt) -> int:
@@ -377,7 +377,7 @@ def kept(receipt: Receipt) -> str:
         return ""
     if not count and not are_changes_untold(receipt):
         return "it changed no file"
-    part = "" if snapshot.whole else f" ({len(snapshot.left_out)} left out, {len(snapshot.torn)} torn)"
+    part = "" if snapshot.whole else f" ({len(snapshot.left_out)} left out, {len(snapshot.torn)} incomplete)"
     files = f"{count} file{'' if count == 1 else 's'} changed, " if count else "its work is "
     return f"{files}kept in {plain(snapshot.name)}{part}"
 

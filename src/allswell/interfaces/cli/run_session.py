@@ -240,19 +240,21 @@ class RunSession:
                 }
             ]
         )
-        order = await self._placed(new.id, order)
+        order = await self._placed(new.id, new.name, order)
         note = self._note(new.id, new.name, order)
         await watch.submit_prepared((msgspec.structs.replace(new, carried=before),))
         return new.id, order, note
 
-    async def _placed(self, task: TaskId, order: LaunchSpec) -> LaunchSpec:
+    async def _placed(self, task: TaskId, name: str, order: LaunchSpec) -> LaunchSpec:
         """The order in a worktree of the task's own, if that is wanted: made before the task is, or refused with it."""
         if not self._worktree:
             return order
         from allswell.runtime.workspace.worktree import make_worktree
 
         place = Path(order.cwd)
-        self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees.absolute(), file_name(task))
+        self._tree = await asyncio.to_thread(
+            make_worktree, place, self._home.worktrees.absolute(), file_name(task), name
+        )
         await self._tree.check_out(self._tree.errands(order.env, agent=order.argv))
         return self._order(self._asked, self._tree.inside(place))
 
@@ -327,19 +329,21 @@ class RunSession:
                 await watch.dismiss(task, again[0])
             return again
         if row.waits:
-            text = f"{row.task.name} waits for a human; `allswell why {task}` tells for what"
+            text = f"{row.task.name} waits for a human; see `allswell why {task}`"
             raise Refused("not_ready", text, where="--resume")
         if "verify" in self._flags and asked.verify != row.task.spec.policy.verify:
-            text = f"{row.task.name} keeps its own as long as it is open; leave --verify out, or cancel the task first"
+            text = (
+                f"{row.task.name} keeps its own command while it is open; leave --verify out, or cancel the task first"
+            )
             raise Refused("usage", text, where="--verify")
         if asked.timeout != row.task.timeout:
             if "timeout" in self._flags:
                 limit = "no limit" if row.task.timeout is None else f"its limit of {show(row.task.timeout)}"
-                text = f"{row.task.name} keeps {limit} as long as it is open"
+                text = f"{row.task.name} keeps {limit} while it is open"
                 raise Refused("usage", f"--timeout: {text}; leave it out, or cancel the task first", where="--timeout")
             self._asked = asked = msgspec.structs.replace(asked, timeout=row.task.timeout)  # a human has raised it
             order = self._order(asked)
-        return task, await self._placed(task, order), None
+        return task, await self._placed(task, row.task.name, order), None
 
     def _with_flags(self, asked: RunPayload) -> RunPayload:
         """What was asked for then, with what is asked for now."""
@@ -492,7 +496,7 @@ class RunSession:
             self._terminal.end()
             self._terminal.start_line()
         if not self._context.json:
-            remark(f"allswell: it says done; verifying: {plain(shlex.join(command))}")
+            remark(f"allswell: it reports done; verifying: {plain(shlex.join(command))}")
 
     def _verified(self, came: Verification, followed: AfterCheck) -> None:
         self._screen.clear()
@@ -533,7 +537,7 @@ class RunSession:
             return
         for left in await settle_left(watch, self._home, lambda text: remark(f"allswell: {plain(text)}")):
             if await give_back(watch, left):
-                remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` tells more.")
+                remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` shows more.")
             elif left.path is not None:
                 left.path.unlink(missing_ok=True)
             left.clear()

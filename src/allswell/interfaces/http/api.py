@@ -247,6 +247,8 @@ async def _described(_: Request) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 405:
-        return answer_to(Refused("bad_method", f"{request.method} is not done at {request.url.path}", where="method"))
+        return answer_to(
+            Refused("bad_method", f"{request.method} is not allowed for {request.url.path}", where="method")
+        )
     hint = f"{PREFIX}/openapi.json lists what there is"
     return answer_to(Refused("no_route", f"there is nothing at {request.url.path[:200]}", where="path", hint=hint))

@@ -55,7 +55,7 @@ class LogParams(Struct, frozen=True, forbid_unknown_fields=True):
 
     attempt: Annotated[int, Meta(ge=1, le=999_999_999, description="Default: the last.")] | None = None
     after: Annotated[str, Meta(description="Where the last page ended: its `next`.")] = ""
-    limit: Annotated[int, Meta(ge=1, le=10_000, description="At most so many lines.")] = 1_000
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="Maximum number of lines.")] = 1_000
     raw: Annotated[bool, Meta(description="As it was printed, and not what it means.")] = False
 
 
@@ -147,7 +147,7 @@ def _place(cursor: str) -> tuple[int, PrintedPlace] | None:
         return None
     parts = cursor.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 12 for part in parts):
-        text = f"{cursor[:40]!r} is no place in what was printed; give the `next` of a page"
+        text = f"{cursor[:40]!r} is not a place in what was printed; give the `next` of a page"
         raise Refused("bad_cursor", text, where="after")
     attempt, stdout, stderr = map(int, parts)
     return attempt, PrintedPlace(stdout, stderr)

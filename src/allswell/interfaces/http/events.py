@@ -74,7 +74,7 @@ def position_of(cursor: str) -> Position:
 
 
 def _no_place(cursor: str) -> Refused:
-    text = f"{cursor[:40]!r} is no place in the journal; give the `next` of a page"
+    text = f"{cursor[:40]!r} is not a place in the journal; give the `next` of a page"
     return Refused("bad_cursor", text, where="after")
 
 
@@ -82,7 +82,7 @@ async def list_events(call: RequestContext, asked: EventsParams) -> EventsShape 
     """What has happened, a page at a time from the beginning; or, accepted as text/event-stream, as it happens."""
     for kind in asked.kind:
         if kind not in KINDS:
-            raise Refused("bad_kind", f"{kind!r} is no kind of event", where="kind")
+            raise Refused("bad_kind", f"{kind!r} is not a kind of event", where="kind")
     fits = _fits(asked)
     if STREAM in (call.header("Accept") or ""):
         return await _followed(call, call.header("Last-Event-ID") or asked.after, fits)

@@ -58,13 +58,13 @@ async def _claim(call: RequestContext, claim: Claim, wait: int) -> Claimed:
     return await call.backend.claim(claim, wait=call.patience(wait))
 
 
-Wait = Annotated[int, Meta(ge=0, le=WAIT_MOST, description="Wait so many milliseconds.")]
+Wait = Annotated[int, Meta(ge=0, le=WAIT_MOST, description="Wait this many milliseconds.")]
 
 
 class ClaimParams(Struct, frozen=True, forbid_unknown_fields=True):
     """Who claims, and what; without roles, whatever the key may claim for."""
 
-    agent_id: Annotated[str, Meta(description="Who holds it; without, the agent of the key.")] | None = None
+    agent_id: Annotated[str, Meta(description="The agent; without it, the agent of the key.")] | None = None
     roles: list[str] | None = None
     count: Annotated[int, Meta(ge=1, le=1_000)] = 1
     wait_ms: Wait = 0
@@ -79,7 +79,7 @@ async def claim_tasks(call: RequestContext, given: ClaimParams) -> ClaimsShape:
     """
     agent = given.agent_id or (call.key.agents[0] if call.key.agents else "")
     if not agent:
-        raise Refused("no_agent", "who claims? give agent_id", where="agent_id")
+        raise Refused("no_agent", "which agent? Set agent_id", where="agent_id")
     claim = Claim(
         CommandId(call.command or NO_COMMAND),
         AgentId(agent),
@@ -96,7 +96,7 @@ async def held_by(call: RequestContext, agent: str | None) -> Held:
     """The lease that a path names; without `agent`, in the name of the agent that has, or had, that token."""
     task, token = call.named("task"), call.named("token")
     if not token.isascii() or not token.isdigit() or len(token) > 18:
-        raise Refused("no_token", f"{token!r} is no token: a claim answers with a number", where="token")
+        raise Refused("no_token", f"{token!r} is not a token: a claim answers with a number", where="token")
     return await find_held(call.watch, task, int(token), agent, next(iter(call.key.agents), "unknown"))
 
 
@@ -197,9 +197,7 @@ class RequestParams(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Length | None = None
     retries: Annotated[int, Meta(ge=0, le=1_000)] | None = None
     again: Length | None = None
-    blocks: Annotated[
-        bool, Meta(description="Whether the task waits for the answer where nobody gives one in time.")
-    ] = True
+    blocks: Annotated[bool, Meta(description="Whether the task waits for the answer if none comes in time.")] = True
     agent_id: str | None = None
 
 
@@ -357,7 +355,7 @@ async def wait_for_request(call: RequestContext, given: WaitParams) -> Requested
 def _agent(call: RequestContext, given: str | None) -> str:
     agent = given or next(iter(call.key.agents), "")
     if not agent:
-        raise Refused("no_agent", "who is it? give agent_id", where="agent_id")
+        raise Refused("no_agent", "which agent? Set agent_id", where="agent_id")
     return agent
 
 

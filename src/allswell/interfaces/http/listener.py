@@ -159,7 +159,7 @@ def _unix(path: Path) -> Iterator[socket.socket]:
         if path.is_socket():
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
                 if other.connect_ex(str(path)) == 0:
-                    raise Refused("cannot_listen", f"somebody listens on {path} already", where="--unix")
+                    raise Refused("cannot_listen", f"another process listens on {path}", where="--unix")
             path.unlink()
         before = os.umask(0o177)
         try:

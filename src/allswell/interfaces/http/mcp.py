@@ -73,7 +73,7 @@ class McpRoute:
             manager = await asyncio.to_thread(self._manager)
         except ImportError:
             self._making = None
-            hint = "pip install 'allswell[mcp]' where it runs"
+            hint = "install Allswell with the extra `mcp` where the server runs, as in `uv tool install '.[mcp]'`"
             raise Refused("no_mcp", "this server does not speak MCP", where="path", hint=hint) from None
         ready = asyncio.Event()
         self._living = asyncio.ensure_future(_live(manager, ready))

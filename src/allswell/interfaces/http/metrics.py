@@ -80,13 +80,13 @@ async def _families(house: ServerState) -> list[Metric]:
     age = max((agenda.now - one.asked_at for one in questions), default=0)
     levels = [one.level for one in seen.concerns]
     return [
-        _gauge("verdict", "The verdict on the watch: 1 at its level, 0 at all others.", "level", _at(seen.level)),
+        _gauge("verdict", "The overall verdict: 1 at its level, 0 at all others.", "level", _at(seen.level)),
         _gauge("concerns", "Concerns of the verdict by level.", "level", {one: levels.count(one) for one in _LEVELS}),
         _gauge("tasks", "Tasks by the state they are in.", "state", {one: counts.get(one, 0) for one in State}),
         _gauge("questions_open", "Questions that wait for a human.", "", {"": len(questions)}),
         _gauge("question_age_seconds", "Age of the oldest question that waits for a human.", "", {"": age / 1_000}),
         _gauge("unaccounted_tasks", "Open tasks that nothing would ever move again; must be 0.", "", {"": len(lost)}),
-        _gauge("overdue_seconds", "How long what is due has waited for a sweeper.", "", {"": late / 1_000}),
+        _gauge("overdue_seconds", "How long due time limits have waited to be enforced.", "", {"": late / 1_000}),
         _breakers({name: stand(row.state, agenda.now) for name, row in sorted(services.items())[:_LABELS_MOST]}),
         *_tallied(None if house.counting is None else house.counting.tally),
         *_costs(dict(sorted(spent.items())[:_LABELS_MOST])),
@@ -108,7 +108,7 @@ def _gauge(name: str, says: str, label: str, values: Mapping[str, float]) -> Met
 
 
 def _breakers(stands: Mapping[str, Stand]) -> Metric:
-    says = "Where the breaker of a service stands: 1 at its state, 0 at all others."
+    says = "State of the breaker of a service: 1 at its state, 0 at all others."
     family = GaugeMetricFamily("allswell_breaker_state", says, labels=["service", "state"])
     for service, now in stands.items():
         for state in Stand:

@@ -172,7 +172,7 @@ class RequestContext:
                 await leaving  # says so if the key is over
                 raise Unavailable("the server stops", hint="call again: it may be back by then")
             if working.cancelled():
-                raise Unavailable("this was asked for again, and is answered there")
+                raise Unavailable("the same request came again, and is answered there")
             return await working
         finally:
             leaving.cancel()

@@ -33,8 +33,8 @@ _TITLES = {
     "refused": "It cannot be done",
     "lease_lost": "The lease is over",
     "unavailable": "The store cannot be reached",
-    "service_parked": "A service asked everybody to wait",
-    "breaker_open": "A service is left alone for a while",
+    "service_parked": "A service asked to wait",
+    "breaker_open": "A service is not called for a while",
     "bug": "A bug of Allswell's",
 }
 _STATUS = {

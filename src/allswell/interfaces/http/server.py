@@ -140,13 +140,13 @@ def app_of(
 
 async def _say(gate: Gate, where: ListenAddress, tell: Tell) -> None:
     """Where it is; and on a store that nobody has a key for, a first one, for the browser of whoever started this."""
-    tell(f"serving {where.url}; Ctrl-C stops in good order")
+    tell(f"serving {where.url}; Ctrl-C stops")
     now = await gate.watch.now()
     if not all(is_over(key, now) for key in await gate.keyring.all()):
         tell("`allswell key link NAME` prints a link that opens the page, once")
         return
     if where.unix is not None:  # no browser opens that
-        tell("nobody has a key yet: `allswell key create NAME --right operator` makes one")
+        tell("there is no key yet: `allswell key create NAME --right operator` makes one")
         return
     with contextlib.suppress(Refused):  # another server has just made it
         await gate.keyring.create(FIRST, [Right.OPERATOR], by="allswell serve")

@@ -16,7 +16,7 @@ from allswell.views.detail import ShownTaskShape, load_task
 from allswell.views.explanation import ExplanationShape, load_explanation
 from allswell.views.task import CancelledShape, JoinedRunShape, SubmittedManyShape, TasksShape
 
-Limit = Annotated[int, Meta(ge=1, le=1_000, description="At most so many.")]
+Limit = Annotated[int, Meta(ge=1, le=1_000, description="Maximum number of results.")]
 Length = Annotated[int | str, Meta(description="Milliseconds, or a text such as 15m.")]
 
 

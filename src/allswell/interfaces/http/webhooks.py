@@ -77,7 +77,7 @@ class IncomingHook:
         try:
             said = body.decode()
         except UnicodeDecodeError:
-            raise Refused("not_json", "the body is no UTF-8", where="body") from None
+            raise Refused("not_json", "the body is not UTF-8", where="body") from None
         when = datetime.fromtimestamp(int(at), tz=UTC)
         ours = [sign(id_, when, said).encode() for sign in self._signers]
         theirs = [one.encode() for one in given.split(" ")[:20]]
@@ -186,7 +186,7 @@ class Hooks:
         spec = hook.spec
         kind = given.get("type") if isinstance(given, dict) else None
         if spec.types and kind not in spec.types:
-            return HookedShape(spec.name, id_, ignored="its type is none of this hook's")
+            return HookedShape(spec.name, id_, ignored="this hook does not take its type")
         watch = self._house().gate.watch_for(hook.key)
         where = f"hooks.{spec.name}"
         once = f"{hook.key.name}/{id_}"
@@ -219,5 +219,5 @@ def _read(path: str, where: str) -> str:
                 raise Refused("open_key", f"{where}: {place} can be read by others; `chmod 600` it", where=where)
             return file.read(_SECRET_MOST).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text"
         raise Refused("no_key", f"{where}: {place} cannot be read: {why}", where=where) from None

@@ -18,7 +18,7 @@ LEASE = 600
 """Seconds that a lease lasts after each sign of its holder, unless the claim says otherwise."""
 _DAY = 86_400
 
-Wait = Annotated[int, Meta(ge=0, le=WAIT_MOST, description=f"Wait up to so many seconds (at most {WAIT_MOST}).")]
+Wait = Annotated[int, Meta(ge=0, le=WAIT_MOST, description=f"Wait up to this many seconds (at most {WAIT_MOST}).")]
 TaskArgument = Annotated[str, Meta(description="The task_id that claim gave you.")]
 TokenArgument = Annotated[int, Meta(ge=0, description="The token that claim gave you with it.")]
 AgentArgument = Annotated[str, Meta(description="Your name, always the same one. Without it: that of your key.")]
@@ -34,9 +34,9 @@ class SubmitToolParams(ToolParams, frozen=True):
 
     name: Annotated[str, Meta(description="What is to be done, in one line.")]
     payload: Annotated[Any, Meta(description="Whatever its holder needs to know: any JSON.")] = None
-    role: Annotated[str, Meta(description="Who can do it; empty: anybody.")] = ""
+    role: Annotated[str, Meta(description="Role of the agents that can do it; empty: agents without a role.")] = ""
     needs: Annotated[list[str], Meta(description="Ids or unique names of tasks that must be done first.")] = []
-    priority: Annotated[int, Meta(description="Higher goes first.")] = 0
+    priority: Annotated[int, Meta(description="Higher numbers go first.")] = 0
     services: Annotated[list[str], Meta(description="Services that it calls, such as anthropic.")] = []
     run: (
         Annotated[str, Meta(description="A run's name or id that it belongs to; a new name opens one.")] | UnsetType
@@ -58,7 +58,7 @@ class ClaimToolParams(ToolParams, frozen=True):
     task: Annotated[str, Meta(description="This task or none.")] | UnsetType = UNSET
     wait_s: Wait = 0
     lease_s: Annotated[
-        int, Meta(ge=10, le=_DAY, description="You check in at least this often, or the task is given to another.")
+        int, Meta(ge=10, le=_DAY, description="You check in at least this often, or another agent gets the task.")
     ] = LEASE
 
 
@@ -81,13 +81,13 @@ class CheckInToolParams(LeaseToolParams, frozen=True):
 class DoneToolParams(LeaseToolParams, frozen=True):
     """What it came to."""
 
-    result: Annotated[Any, Meta(description="What it came to: any JSON, often a short text.")] = None
+    result: Annotated[Any, Meta(description="The result: any JSON, often a short text.")] = None
 
 
 class FailToolParams(LeaseToolParams, frozen=True):
     """What went wrong."""
 
-    message: Annotated[str, Meta(description="What went wrong, for whoever tries next.")]
+    message: Annotated[str, Meta(description="What went wrong, for the next agent.")]
     error_class: Annotated[
         ErrorClass,
         Meta(
@@ -98,14 +98,14 @@ class FailToolParams(LeaseToolParams, frozen=True):
     retry_after_s: (
         Annotated[int, Meta(ge=0, le=31_622_400, description="How long a provider asked to wait.")] | UnsetType
     ) = UNSET
-    services: Annotated[list[str], Meta(description="Whose limit it was.")] = []
+    services: Annotated[list[str], Meta(description="The service whose limit it was.")] = []
 
 
 class ReleaseToolParams(LeaseToolParams, frozen=True):
     """Why it is given back."""
 
     reason: Annotated[str, Meta(description="Why you give it back.")] = "released"
-    delay_s: Annotated[int, Meta(ge=0, description="Nobody gets it for so long.")] = 0
+    delay_s: Annotated[int, Meta(ge=0, description="Keep it from other agents for this time.")] = 0
 
 
 class OptionToolParams(ToolParams, frozen=True):
@@ -118,7 +118,7 @@ class OptionToolParams(ToolParams, frozen=True):
 class AskToolParams(LeaseToolParams, frozen=True):
     """A question for a human."""
 
-    text: Annotated[str, Meta(description="The question, with all that somebody needs to know to answer it.")]
+    text: Annotated[str, Meta(description="The question, with everything a human needs to know to answer it.")]
     options: Annotated[
         list[OptionToolParams], Meta(description="Ways to answer; without any, the answer is a text.")
     ] = []
@@ -146,17 +146,18 @@ class RequestToolParams(LeaseToolParams, frozen=True):
     kind: Annotated[
         Literal["delegation", "handoff", "status_check", "collaboration"],
         Meta(
-            description="A delegation is tried once, and its failure is yours to deal with. The others are delivered "
-            "again, and where nobody answers your task waits for it: then you lose it, and are given `next` instead."
+            description="A delegation is tried once, and you must deal with its failure. The others are delivered "
+            "again, and without an answer your task waits for it: then you lose it, and are given `next` instead."
         ),
     ] = "delegation"
     timeout_s: (
-        Annotated[int, Meta(ge=1, description="Of each delivery; never more than you have left.")] | UnsetType
+        Annotated[int, Meta(ge=1, description="Time limit of each delivery; never more than you have left.")]
+        | UnsetType
     ) = UNSET
-    retries: Annotated[int, Meta(ge=0, description="How often it is delivered again.")] | UnsetType = UNSET
+    retries: Annotated[int, Meta(ge=0, description="Number of further deliveries.")] | UnsetType = UNSET
     blocks: Annotated[
         bool,
-        Meta(description="false: you keep your task where nobody answers, and a late answer comes with a checkin."),
+        Meta(description="false: you keep your task if no answer comes, and a late answer comes with a checkin."),
     ] = True
     wait_s: Wait = 0
 
@@ -167,7 +168,7 @@ class InboxToolParams(ToolParams, frozen=True):
     agent: AgentArgument = ""
     roles: Roles = []
     wait_s: Wait = 0
-    mesh: Annotated[bool, Meta(description="true: what is addressed to others, and anybody may answer.")] = False
+    mesh: Annotated[bool, Meta(description="true: requests to other agents that you may answer.")] = False
 
 
 class DeclineToolParams(ToolParams, frozen=True):
@@ -191,7 +192,7 @@ class RespondToolParams(ToolParams, frozen=True):
 class StatusToolParams(ToolParams, frozen=True):
     """What to look at."""
 
-    task: Annotated[str, Meta(description="A task to be told about; without: the whole watch.")] | UnsetType = UNSET
+    task: Annotated[str, Meta(description="A task to explain; without it: everything.")] | UnsetType = UNSET
 
 
 class OwnStatusToolParams(ToolParams, frozen=True):
@@ -230,7 +231,7 @@ HINTS: Mapping[str, Hints] = {
     "inbox": Hints("See what others ask", counts_once=True),  # it notes what it has listed
     "respond": Hints("Answer another agent", counts_once=True),
     "decline": Hints("Decline what another agent asks", counts_once=True),
-    "submit": Hints("Hand over a task"),
-    "status": Hints("See how things stand", reads_only=True),
+    "submit": Hints("Submit a task"),
+    "status": Hints("Show the status", reads_only=True),
 }
 """By name, in the order in which the tools are listed."""

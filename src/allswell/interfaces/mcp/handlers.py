@@ -201,7 +201,7 @@ class WatchDesk(ToolDesk):
     def _agent(self, named: str) -> str:
         name = named or next(iter(self.key.agents), "")
         if not name:
-            text = "who are you? give `agent`: a name of your own, the same in every call"
+            text = "which agent are you? Set `agent`: your name, the same in every call"
             raise Refused("no_agent", text, where="agent")
         check_agent(self.key, name)
         return name

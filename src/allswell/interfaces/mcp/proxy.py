@@ -89,7 +89,7 @@ class StdioProxy:
         try:
             message = _read(line)
         except (msgspec.DecodeError, RecursionError) as error:
-            problem = {"code": -32_700, "message": f"This is no message: {error}"}
+            problem = {"code": -32_700, "message": f"This is not a message: {error}"}
             self._say({"jsonrpc": "2.0", "id": None, "error": problem})
             return
         if message.method == _CANCELLED and message.params is not UNSET and message.params.request is not None:
@@ -202,7 +202,7 @@ def _in_words(error: Refused | Unavailable) -> str:
     if isinstance(error, Refused):
         return f"Refused: {error.message}.{hint}"
     return (
-        f"The watch gave no answer: {error.message}.{hint} What was asked may have been done. Go on with your work, "
+        f"Allswell gave no answer: {error.message}.{hint} What was asked may have been done. Go on with your work, "
         "and look with status or answers before you repeat this call."
     )
 
@@ -211,7 +211,7 @@ def _of_problem(answer: HttpAnswer) -> str:
     try:
         problem = msgspec.json.decode(answer.body, type=_Problem)
     except msgspec.DecodeError:
-        return f"The answer ({answer.status}) is none of a watch's. Is this the address of `allswell serve`?"
+        return f"The answer ({answer.status}) did not come from Allswell. Is this the address of `allswell serve`?"
     hint = f" {problem.hint[0].upper()}{problem.hint[1:]}." if problem.hint else ""
     return f"Refused: {problem.detail}.{hint}"
 

@@ -68,7 +68,7 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, LeaseLost):
         return (
             f"Lease lost: {error}. Stop working on {error.task} now, and do not report it as done: it is not yours any "
-            "more. What you have said was kept for whoever has it next. Call claim for your next task."
+            "more. What you have said was kept for the agent that gets it next. Call claim for your next task."
         )
     if isinstance(error, Refused):
         hint = f" {error.hint[0].upper()}{error.hint[1:]}." if error.hint else ""
@@ -77,7 +77,7 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, Unavailable):
         hint = f" {error.hint[0].upper()}{error.hint[1:]}." if error.hint else ""
         return (
-            f"The watch cannot answer now: {full_stop(error.message)}{hint} Nothing is lost. Go on with your work, and "
+            f"Allswell cannot answer now: {full_stop(error.message)}{hint} Nothing is lost. Go on with your work, and "
             "make this call again in a minute."
         )
     if isinstance(error, AllswellError):
@@ -121,8 +121,8 @@ RESOURCE_TEMPLATES = (
     Template(
         "allswell://tasks/{task_id}/why",
         "why",
-        "Why a task stands where it stands",
-        "Why a task stands where it stands, what comes next, and what can be done.",
+        "Why a task waits or ended",
+        "Why a task waits or ended, what comes next, and what can be done.",
     ),
     Template(
         "allswell://tasks/{task_id}/receipts",
@@ -138,11 +138,11 @@ async def read_resource(desk: WatchDesk, uri: str) -> bytes:
     found = _URI.fullmatch(uri)
     if found is None or not can_name(found[1]):
         hint = f"there are: {', '.join(one.uri for one in RESOURCE_TEMPLATES)}"
-        raise Refused("unknown_resource", f"nothing is to be read at {uri[:200]!r}", where="uri", hint=hint)
+        raise Refused("unknown_resource", f"nothing can be read at {uri[:200]!r}", where="uri", hint=hint)
     task, part = TaskId(found[1]), found[2]
     views = desk.watch.views
     if await views.view_task(task) is None:
-        raise Refused("unknown_task", f"there is no task {task!r}, or it is none of yours", where="uri")
+        raise Refused("unknown_task", f"there is no task {task!r}, or it is not yours", where="uri")
     if part is None:
         return msgspec.json.encode(await load_task(views, desk.artifacts, task))
     if part == "why":

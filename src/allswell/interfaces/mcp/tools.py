@@ -104,7 +104,7 @@ _CLAIM: Tool[Any] = Tool(
 )
 _SUBMIT: Tool[Any] = Tool(
     "submit",
-    "Hand over a task for somebody to do. It is kept durably, and done even if you end. It is not done by you unless "
+    "Submit a task for another agent. It is kept on disk, and done even if you end. It is not done by you unless "
     "you claim it.",
     given.SubmitToolParams,
     lambda desk, said: desk.submit(said),
@@ -154,7 +154,7 @@ _SHARED: tuple[Tool[Any], ...] = (
     ),
     Tool(
         "release",
-        "Give the task back, neither done nor failed: somebody else will have it.",
+        "Give the task back, neither done nor failed: another agent will get it.",
         given.ReleaseToolParams,
         lambda desk, said: desk.release(said),
         (LastWordShape,),
@@ -188,7 +188,7 @@ _SHARED: tuple[Tool[Any], ...] = (
     ),
     Tool(
         "inbox",
-        "See what other agents ask of you; with mesh, what they ask of others and anybody may answer. With wait_s, "
+        "See what other agents ask of you; with mesh, requests to others that you may answer. With wait_s, "
         "wait for one that is new: that was not listed to you before.",
         given.InboxToolParams,
         lambda desk, said: desk.inbox(said),
@@ -229,7 +229,7 @@ OWN_TOOLS = _listed(*map(_own, _SHARED), _OWN_STATUS)
 """Those of whoever works inside a supervised attempt: its supervisor claims."""
 
 INSTRUCTIONS = """\
-Allswell keeps watch over work that agents do: whatever hangs or dies is noticed, kept and given to somebody else.
+Allswell keeps watch over work that agents do: whatever hangs or dies is noticed, kept and given to another agent.
 1. claim a task; keep its task_id and token. 2. Work. Call checkin every few minutes with a note on what you did; do
 what its answer says. 3. End with done, fail or release. If you need a human, ask, and wait with answers.
 If an answer says that the lease is lost, stop working on that task at once: it is not yours any more."""

@@ -69,7 +69,7 @@ class AlertRoute:
     async def tell(self, severity: Severity, title: str, text: str) -> None:
         """Say something; `NotDelivered` if that did not work."""
         if self._threads.busy:
-            raise NotDelivered(DeliveryFailure("what was sent before has not come to an end yet"))
+            raise NotDelivered(DeliveryFailure("the message before is still being sent"))
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
         def tell_loop() -> None:
@@ -117,7 +117,11 @@ def _opened(route: str, environ: Mapping[str, str], where: str) -> Apprise:
     try:
         import apprise
     except ImportError as error:
-        raise Refused("no_driver", "alerts need a library: pip install 'allswell[sinks]'", where=where) from error
+        raise Refused(
+            "no_driver",
+            "alerts need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
+            where=where,
+        ) from error
     logging.getLogger("apprise").addHandler(logging.NullHandler())  # or what it cannot read goes to standard error
     named = f" ({route})" if route.startswith("env:") else ""
     if named:
@@ -129,7 +133,7 @@ def _opened(route: str, environ: Mapping[str, str], where: str) -> Apprise:
     scheme, colon, _ = route.partition("://")
     known = [word for one in apprise.Apprise().details()["schemas"] for word in _schemes(one)]
     if not colon or not scheme.isalnum():
-        said = "is no URL; Apprise's look like slack://…, mailtos://… or ntfy://…"
+        said = "is not a URL; Apprise's look like slack://…, mailtos://… or ntfy://…"
     elif scheme in known:
         said = f"begins with {scheme}://, and Apprise cannot read what follows"
     else:

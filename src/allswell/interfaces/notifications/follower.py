@@ -153,7 +153,7 @@ class Follower:
         """What waits for a target that is not set up any more would wait for ever: it is given up, and listed."""
         which = DeliveryFilter(self._sink.name, given_up=False, limit=_ALL)
         waiting = await self._insist(partial(self._watch.outbox.view_deliveries, which))
-        gone = DeliveryFailure("its target is not set up any more", final=True)
+        gone = DeliveryFailure("its target is no longer set up", final=True)
         now = await self._insist(self._watch.now)
         strangers = [
             failed(one, gone, self._sink.patience, now) for one in waiting if one.target not in self._sink.targets

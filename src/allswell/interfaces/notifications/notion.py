@@ -152,7 +152,7 @@ class NotionSink(SinkDefaults):
                 DeliveryFailure(f"Notion cannot be reached: {str(error) or type(error).__name__}")
             ) from None
         except ValueError:
-            raise NotDelivered(DeliveryFailure("Notion's answer cannot be read: it is no JSON")) from None
+            raise NotDelivered(DeliveryFailure("Notion's answer cannot be read: it is not JSON")) from None
 
 
 def _part(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 - as Notion has it
@@ -168,11 +168,11 @@ def _part(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 - as Notion has
 def _client(spec: SinkSpec, token: str) -> AsyncClient:
     if not token.isascii() or not token.isprintable() or " " in token:
         where = f"sinks.{spec.name}.token_env"
-        raise Refused("bad_token", f"{where}: what {spec.token_env} holds is no token of Notion's", where=where)
+        raise Refused("bad_token", f"{where}: what {spec.token_env} holds is not a token of Notion's", where=where)
     try:
         from notion_client import AsyncClient
     except ImportError as error:
-        text = "the Notion sink needs a library: pip install 'allswell[sinks]'"
+        text = "the Notion sink needs the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`"
         raise Refused("no_driver", text, where=f"sinks.{spec.name}") from error
     own: dict[str, Any] = {"base_url": spec.url.rstrip("/")} if spec.url else {}
     return AsyncClient(

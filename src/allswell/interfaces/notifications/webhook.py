@@ -77,7 +77,11 @@ def signer(secret: str, *, where: str) -> Signer:
     try:
         from standardwebhooks import Webhook
     except ImportError as error:
-        raise Refused("no_driver", "webhooks need a library: pip install 'allswell[sinks]'", where=where) from error
+        raise Refused(
+            "no_driver",
+            "webhooks need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
+            where=where,
+        ) from error
     try:
         key = base64.b64decode(secret.removeprefix("whsec_").strip() + "==", validate=False)
     except (binascii.Error, ValueError):
@@ -162,7 +166,7 @@ class WebhookSink(SinkDefaults):
             addresses = await checked_addresses(url.hostname or "", url.port or 443, private=self._private)
         except NotDelivered as error:
             where = f"sinks.{self.name}.url"
-            raise Refused("unreachable", f"{where} cannot be told: {error.failure.reason}", where=where) from None
+            raise Refused("unreachable", f"{where} cannot be reached: {error.failure.reason}", where=where) from None
         return f"{url.hostname} is at {', '.join(addresses)}; what is sent has {len(self._signers)} signature(s)"
 
 
@@ -249,7 +253,7 @@ async def _post(lease: Lease, posting: Posting) -> None:
     task = lease.granted.task
     asked, stand, origin = task.spec.request, task.record.request, task.spec.origin
     if asked is None or stand is None or origin is None:
-        await lease.fail(Failure(ErrorClass.PERMANENT, "it is no request to an address, and only those are posted"))
+        await lease.fail(Failure(ErrorClass.PERMANENT, "it is not a request to an address, and only those are posted"))
         return
     told = RequestBody("request", task.id, origin.agent, task.name, msgspec.Raw(lease.granted.payload.encode()))
     body = msgspec.json.encode(told)

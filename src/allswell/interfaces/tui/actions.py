@@ -146,7 +146,7 @@ class DecisionScreen(ModalScreen[str]):
             return
         if choice.ends and self._asked_about is not choice:
             self._asked_about = choice
-            self._tell(f"Really? {choice.ends[:1].upper()}{choice.ends[1:]}. Enter does it, Esc leaves it.")
+            self._tell(f"Really? {choice.ends[:1].upper()}{choice.ends[1:]}. Enter confirms, Esc cancels.")
             return
         self._acting = True
         try:
@@ -170,10 +170,10 @@ class DecisionScreen(ModalScreen[str]):
 
 _ENTRIES = {
     Takes.WORDS: "your words",
-    Takes.REMARK: "something to add, or nothing",
+    Takes.REMARK: "a note, or empty",
     Takes.TASKS: "the smaller tasks, by name, with ; between them",
-    Takes.TIME: "how long, such as 30m; nothing: twice as long",
-    Takes.MONEY: "how many dollars in all; nothing: twice as much",
+    Takes.TIME: "how long, such as 30m; empty: twice as long",
+    Takes.MONEY: "dollars in all; empty: twice as much",
 }
 LEAVE = BoardChoice("", "Leave it as it is")
 
@@ -223,7 +223,7 @@ class BoardActions:
         self._frame.for_humans("cancel")
         await self._watch.cancel(task.id, reason.strip() or "cancelled")
         await self._watch.sweep_once()
-        return f"{quoted(task.name, 60)} is called off"
+        return f"{quoted(task.name, 60)} is cancelled"
 
     async def retry(self, task: Task, *, dependents: bool) -> str:
         """Hand a task over again, even if it is done: whoever chose that was told so."""
@@ -231,7 +231,7 @@ class BoardActions:
         made = await self._watch.retry(task.id, dependents=dependents, again=True, by=deciding(None))
         first, *others = made.values()
         more = f", with {many(len(others), 'task')} that needed it" if others else ""
-        return f"It is handed over again, as {first}{more}"
+        return f"It is submitted again, as {first}{more}"
 
     async def dismiss(self, row: LiveRow) -> str:
         """Note that it was seen: the question, or how the task ended."""
@@ -240,17 +240,17 @@ class BoardActions:
         if about is None:
             raise Refused("not_a_task", "only a question or a task can be dismissed", where="row")
         await self._watch.dismiss(about, deciding(None))
-        return "It stays open, and is not told any more" if row.question else "It is not told any more"
+        return "It stays open, and is no longer listed" if row.question else "It is no longer listed"
 
 
 def retry_choices(*, done: bool) -> Sequence[BoardChoice]:
     """How a task can be handed over again."""
-    first = "It is done: hand it over once more" if done else "Hand it over again"
-    return [BoardChoice("retry", first), BoardChoice("all", "… with what was skipped because of it"), LEAVE]
+    first = "It is done: submit it again" if done else "Submit it again"
+    return [BoardChoice("retry", first), BoardChoice("all", "… with tasks that were skipped because of it"), LEAVE]
 
 
 def _dollars(words: str) -> float:
     try:
         return float(words.strip().removeprefix("$"))
     except ValueError:
-        raise ValueError(f"{words.strip()!r} is no amount of dollars, such as 2.50") from None
+        raise ValueError(f"{words.strip()!r} is not an amount in dollars, such as 2.50") from None

@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 KEYS = (
     ("↑ ↓  j k", "choose another row; Page up, Page down, Home, End go further"),
     ("1 2 3 4", "the first of the problems, questions, agents, tasks"),
-    ("Tab", "to the text about it, to scroll there; and back"),
+    ("Tab", "to the details, to scroll there; and back"),
     ("Enter  l", "read its log, as it is printed; in it, p and n show earlier and later attempts, f goes to the end"),
     ("a", "answer: a question, or what a task waits for"),
-    ("r", "retry: hand over again what has ended, as a new task"),
-    ("c", "cancel: call a task off; you are asked first"),
-    ("d", "dismiss: it was seen, and needs nobody any more"),
-    ("/", "show only what has a text in its name, id, role or holder; ended tasks, too. Esc shows all again"),
+    ("r", "retry: submit an ended task again, as a new one"),
+    ("c", "cancel a task; you are asked first"),
+    ("d", "dismiss: mark it as seen"),
+    ("/", "search names, ids, roles and agents; ended tasks, too. Esc shows all again"),
     ("?", "this page"),
-    ("q", "leave; nothing stops because of it"),
+    ("q", "quit; agents go on"),
 )
 _WORDS = (
-    "Problems stand first, then questions, agents and tasks.",
-    "“next” counts down to a limit, the end for want of progress, a check-in that is due, a retry, the end of a pause.",
-    "Whoever has the watch open also sweeps: what falls due happens while you look.",
+    "Problems come first, then questions, agents and tasks.",
+    "“next” counts down to a limit, the end without progress, a check-in that is due, a retry, the end of a pause.",
+    "Time limits are enforced while this is open.",
 )
 
 
@@ -152,7 +152,7 @@ class WatchApp(App[None]):
         """Everything there is to see."""
         yield self._head
         yield self._away
-        yield Input(placeholder="a text in a name, an id, a role or a holder; Esc shows all again", id="filter")
+        yield Input(placeholder="part of a name, an id, a role or an agent; Esc shows all again", id="filter")
         with Container(id="body"):
             yield self.rows
             yield Vertical(self._beside, self._log_beside, id="side")
@@ -204,7 +204,7 @@ class WatchApp(App[None]):
         head = Text(over.headline)
         head.stylize(HEAD_STYLES[over.level])
         counted = ", ".join(f"{count:,} {state}" for state, count in count_in_order(over.counts))
-        head.append(f"  {counted or 'nothing has been handed over yet'}", "not bold default")
+        head.append(f"  {counted or 'no task was submitted yet'}", "not bold default")
         if over.dismissed.questions:
             head.append(f", {many(over.dismissed.questions, 'dismissed question')}", "not bold default")
         head.append(f"  {plain(self._frame.where)}", "not bold dim")
@@ -250,7 +250,7 @@ class WatchApp(App[None]):
         row = self.rows.chosen
         if row is None:
             self._about = None
-            self._told_of.update(Text("Nothing is here." if not self._text else "Nothing has that text.", "dim"))
+            self._told_of.update(Text("Nothing here yet." if not self._text else "Nothing matches.", "dim"))
             self._follow(None)
             return
         about = await read_about(self._watch.views, row, self._frame.place)
@@ -359,9 +359,9 @@ class WatchApp(App[None]):
             async def act(key: str, words: str) -> str:
                 return await self._deeds.cancel(task, words) if key else ""
 
-            said = "Whoever holds it is refused from then on; what needs it is skipped, or goes on, as it is marked."
-            choices = [LEAVE, BoardChoice("cancel", "Call it off", "why, or nothing")]
-            self._decide(DecisionScreen(f"Call off “{task.name}”?", said, choices, act))
+            said = "Its agent is refused from then on. Tasks that need it are skipped or go on, as they are marked."
+            choices = [LEAVE, BoardChoice("cancel", "Cancel it", "reason, or empty")]
+            self._decide(DecisionScreen(f"Cancel “{task.name}”?", said, choices, act))
 
     async def action_retry(self) -> None:
         """Hand the chosen task over again."""
@@ -371,7 +371,7 @@ class WatchApp(App[None]):
             async def act(key: str, _words: str) -> str:
                 return await self._deeds.retry(task, dependents=key == "all") if key else ""
 
-            said = "A new task carries its history; this one stays ended."
+            said = "The new task has its history; this one stays as it is."
             choices = retry_choices(done=task.state == "done")
             self._decide(DecisionScreen(f"Retry “{task.name}”?", said, choices, act))
 

@@ -30,7 +30,7 @@ from allswell.interfaces.cli.commands.status import HEAD_STYLES, mark_of, said_o
 from allswell.interfaces.cli.context import CliContext, flush, write
 from allswell.interfaces.cli.rendering import typed_here, typed_in
 from allswell.interfaces.cli.terminal import at_a_terminal
-from allswell.views.status import BoardShape
+from allswell.views.status import BoardShape, StatusShape
 
 if TYPE_CHECKING:
     from allswell.engine.watch import Watch
@@ -42,7 +42,7 @@ _SHARE = 10
 _WIDE = 110
 _STYLES = {"held": "cyan", "ready": "green", "waiting": "yellow", "delayed": "bright_black", "nowhere": "bold red"}
 _NEEDS_MOST = 5
-_MORE = "To watch it live, read logs and answer there: pip install 'allswell[watch]'"
+_MORE = "The live view needs the extra `watch`: install Allswell with it, as in `uv tool install '.[watch]'`"
 
 
 def can_be_live() -> bool:
@@ -52,6 +52,9 @@ def can_be_live() -> bool:
 
 async def once(views: Views, context: CliContext) -> None:
     """One picture, as it is now."""
+    if context.nothing_yet:
+        context.say(BoardShape(StatusShape.of_none(hide(context.url)), []), context.none(""))
+        return
     seen = typed_in(await board(views, place=context.place))
     if context.json:
         context.say(BoardShape.of(hide(context.url), seen))
@@ -117,7 +120,7 @@ def _nobody_reads() -> bool:
 def _counted(seen: Board) -> str:
     counts = seen.verdict.counts
     counted = ", ".join(f"{count:,} {state}" for state, count in count_in_order(counts))
-    return counted or "nothing has been handed over yet"
+    return counted or "no task was submitted yet"
 
 
 def picture(seen: Board, width: int) -> RenderableType:
@@ -163,7 +166,7 @@ def _rows(lines: tuple[Line, ...], now: int, *, wide: bool) -> Table:
     if done:
         table.add_column("done", justify="right", no_wrap=True, width=4)
     if noted:
-        table.add_column("last word", ratio=4, no_wrap=True, overflow="ellipsis")
+        table.add_column("last check-in", ratio=4, no_wrap=True, overflow="ellipsis")
     if due:
         table.add_column("when", no_wrap=True, justify="right", min_width=6, max_width=14)
     table.add_column("what happens next", ratio=5, no_wrap=True, overflow="ellipsis")

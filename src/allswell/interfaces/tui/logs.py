@@ -30,7 +30,7 @@ EVERY = 0.25
 LINES_MOST = 2_000
 """How many lines are kept to be scrolled through; `allswell logs` has all."""
 _STYLES = {"held": "cyan", "dim": "dim", "failed": "bold red", "bold": "bold", "warn": "yellow", "": ""}
-NOTHING = "Nothing is kept here of what it printed: it printed nothing yet, or it ran on another machine."
+NOTHING = "No output is kept here: it printed nothing yet, or it ran on another machine."
 
 
 class AttemptLog:

@@ -99,7 +99,7 @@ def pieces(row: LiveRow, now: int, room: int) -> list[tuple[str, str]]:
         case Part.PROBLEM:
             cells = [(row.note or row.name, ""), (since, _DIM), (due, "cyan"), (row.ahead, _DIM)]
         case Part.QUESTION:
-            cells = [(row.name, _DIM if row.state == "dismissed" else ""), (row.who or "the watch", ""), (since, _DIM)]
+            cells = [(row.name, _DIM if row.state == "dismissed" else ""), (row.who or "Allswell", ""), (since, _DIM)]
         case Part.AGENT:
             next_ = row.ahead if row.task is None or row.due is not None else row.note
             cells = [(row.name, ""), (row.state, state), (row.who + share, ""), (due, "cyan"), (next_, _DIM)]

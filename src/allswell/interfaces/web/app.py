@@ -200,7 +200,7 @@ class Page:
     def _counted(self, who: LoggedIn) -> Iterator[None]:
         wait = self._limits.enter(who.key.name)
         if wait is not None:
-            raise Refused("too_many_calls", "you call too often, or too much at a time", where="page")
+            raise Refused("too_many_calls", "too many requests, or too many at a time", where="page")
         try:
             yield
         finally:
@@ -284,14 +284,14 @@ class Page:
     # --- in and out ---------------------------------------------------------------------------------------------------
 
     async def _login(self, request: Request) -> Response:
-        over = "You are not logged in any more." if "over" in request.query_params else None
+        over = "You are no longer logged in." if "over" in request.query_params else None
         return self._door(200, over, back=back_to(request.query_params.get("back", "/")))
 
     async def _linked(self, request: Request) -> Response:
         link = request.query_params.get("link", "")
         name = name_in(link)
         if name is None:
-            return self._door(200, "This is no link of Allswell's; was it copied whole?")
+            return self._door(200, "This is not a link of Allswell's; was it copied whole?")
         return _html(TEMPLATES.get_template("enter.html").render(link=link, name=name))
 
     async def _entered(self, request: Request) -> Response:
@@ -358,7 +358,7 @@ def _fields(body: bytes) -> dict[str, str]:
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MOST)
     except (UnicodeDecodeError, ValueError):
-        raise Refused("bad_body", "this is no form of a page", where="body") from None
+        raise Refused("bad_body", "this is not a form of a page", where="body") from None
     return dict(fields)
 
 

@@ -165,14 +165,14 @@ def _dollars(given: str) -> float | None:
     try:
         return float(given.removeprefix("$"))
     except ValueError:
-        text = f"{given[:40]!r} is no sum of money; write dollars, such as 2.50"
+        text = f"{given[:40]!r} is not a sum of money; write dollars, such as 2.50"
         raise Refused("bad_cost", text, where="cost") from None
 
 
 async def dismiss_question(call: RequestContext, _: Form) -> str:
     """Say that a question was seen."""
     await call.watch.dismiss(await find_question(call.views, call.named("question")), "")
-    return "Dismissed: it stays open, and is not told as needing you."
+    return "Dismissed: it stays open, and is no longer listed as needing you."
 
 
 async def dismiss_task(call: RequestContext, _: Form) -> str:
@@ -185,14 +185,14 @@ async def retry_task(call: RequestContext, form: Form) -> str:
     """Hand an ended task over again."""
     id_ = await find_task(call.views, call.named("task"))
     made = await call.watch.retry(id_, dependents="with_dependents" in form)
-    return f"Handed over again, as {', '.join(map(str, made.values()))}."
+    return f"Submitted again, as {', '.join(map(str, made.values()))}."
 
 
 async def cancel_task(call: RequestContext, form: Form) -> str:
     """Call a task off."""
     id_ = await find_task(call.views, call.named("task"))
     await call.watch.cancel(id_, form.get("reason", "").strip() or "cancelled", command=call.command)
-    return "Called off: whoever holds it is refused from now on."
+    return "Cancelled: the agent that holds it is refused from now on."
 
 
 DEEDS = (

@@ -434,7 +434,7 @@ class FunctionRun:
         if error is None and not self.lease.over:
             return dataclasses.replace(so(End.DONE, "it returned"), value=work.result())
         if error is None and self.lease.blocked_on is not None:
-            return so(End.RELEASED, f"blocked: nobody has answered {self.lease.blocked_on}")
+            return so(End.RELEASED, f"blocked: no answer to {self.lease.blocked_on}")
         if error is None and is_request(self.lease.task):
             return so(End.RELEASED, "it declined it")
         if error is None or (isinstance(error, AllswellError) and self.lease.over):

@@ -141,7 +141,9 @@ class CostReporter:
         if await self._tell():
             await asyncio.sleep(MOMENT)
             spent = self._meter.total
-            self._stop(f"its task has cost what it may: this attempt {shown(None if spent is None else spent.cost)}")
+            self._stop(
+                f"its task has reached its cost limit: this attempt {shown(None if spent is None else spent.cost)}"
+            )
 
     async def settle(self) -> bool:
         """It is over: tell all of it; whether its task has reached what it may cost."""
@@ -258,7 +260,7 @@ class PeerCheck:
     def check_word(self, word: AnyWord) -> None:
         """Refuse what is said without the attempt's secret."""
         if not hmac.compare_digest(word.secret.encode(), self.secret.encode()):
-            text = "this is not the secret of this attempt; it stands in ALLSWELL_SECRET, in the attempt's environment"
+            text = "this is not the secret of this attempt; use ALLSWELL_SECRET of the attempt's environment"
             raise Refused("not_yours", text, where="secret")
 
 
@@ -377,7 +379,7 @@ class ControlSocket:
             self._admission.check_word(word)
             return await self._hear(word)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return error_reply(Refused("bad_message", f"this is not a word that can be said here: {error}"))
+            return error_reply(Refused("bad_message", f"invalid message: {error}"))
         except AllswellError as error:
             return error_reply(error)
         except Exception as error:  # noqa: BLE001 - whatever an agent sends, its supervisor goes on
@@ -513,7 +515,7 @@ class ControlHandler:
         verb = str(word.__struct_config__.tag)
         if self._report is not None and self._report.pending:
             if verb != self.last_word:
-                text = f"it has said {self.last_word} already; the store is told when it is back"
+                text = f"it has said {self.last_word} already; the store gets it when it is back"
                 raise Refused("said_before", text, where="message")
             return SocketReply(orders=await self._orders(), state=KEPT)
         command = self._command_of(word)
@@ -573,7 +575,7 @@ class ControlHandler:
     async def _look(self, word: LookMessage) -> SocketReply:
         asked = None if word.question is None else await self._lease.question(word.question)
         if word.question is not None and (asked is None or asked.task != self._lease.task):
-            raise Refused("unknown_question", f"{word.question} is no question of this task", where="question")
+            raise Refused("unknown_question", f"{word.question} is not a question of this task", where="question")
         if word.request is not None:
             return await self._requested(word.request)
         return SocketReply(orders=await self._orders(), question=asked)
@@ -644,7 +646,7 @@ class ControlHandler:
                 with contextlib.suppress(AllswellError):  # the store is away; it is looked at again
                     if await self._lease.is_exhausted(request):
                         self._lease.blocked_on = request
-                        block(f"blocked: nobody has answered {request}")
+                        block(f"blocked: no answer to {request}")
                         return
             await either(news, _LOOK if any(map(is_request, self.requests)) else None)
 
@@ -659,7 +661,7 @@ class ControlHandler:
 
     def _end(self, verb: str) -> None:
         self.last_word = verb
-        self._heard(f"its last word: {verb}")
+        self._heard(f"its last report: {verb}")
 
     async def _orders(self, orders: Orders | None = None) -> ToldAgent:
         for id_, closed in self._asked.items():

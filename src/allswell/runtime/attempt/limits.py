@@ -177,7 +177,7 @@ class LimitChecker:
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
         if self._lease.blocked_on is not None and result.ending is Ending.EXITED:
-            return self.so(End.RELEASED, f"blocked: nobody has answered {self._lease.blocked_on}", result=result)
+            return self.so(End.RELEASED, f"blocked: no answer to {self._lease.blocked_on}", result=result)
         if self._was_interrupted(result):
             how = f"exit code {result.exit_code}" if result.signal is None else f"signal {_name_of(result.signal)}"
             return self.so(End.INTERRUPTED, f"Ctrl-C was typed, and it ended with {how}", result=result)
@@ -194,7 +194,7 @@ class LimitChecker:
         if result.ending is Ending.SIGNALLED and result.signal is not None:
             return self.so(End.SIGNALLED, f"signal {_name_of(result.signal)}{self._refused()}", result=result)
         if result.ending is Ending.STOPPED:
-            return self.so(End.INTERRUPTED, "somebody told its reaper to stop", result=result)
+            return self.so(End.INTERRUPTED, "its reaper was told to stop", result=result)
         return self.so(End.LOST, _lost(result), result=result)
 
     def _was_interrupted(self, result: Result) -> bool:

@@ -123,7 +123,7 @@ def disagreement(
     if (flight.name, flight.agent) != (known.name, known.holders[flight.token]):
         return f"names another holder or another task than the store does ({flight.agent}, {flight.name!r})"
     if flight.folder is not None and not is_place(flight.folder, flight.task, known, home, places):
-        return f"names {flight.folder}, and nothing says that this task was worked on there"
+        return f"names {flight.folder}, and this task was not run there, as far as is known"
     return None
 
 
@@ -301,7 +301,7 @@ async def settle_left(
         for note, flight in left:
             doubt = disagreement(note.path.name, flight, await known_of(watch.views, flight.task), home, places)
             if doubt is not None:
-                tell(f"nothing was done about {note.path}: it {doubt}; remove it if it is nobody's")
+                tell(f"nothing was done about {note.path}: it {doubt}; remove it if it is not needed")
                 note.close()
             elif not flight.report or not await _repeat(watch, home, note, flight, tell):
                 believed.append((note, flight))

@@ -164,7 +164,7 @@ class OutcomeReport:
         if self._pending:
             self._tell(
                 f"how {self._lease.agent} ended “{self._lease.name}” is kept in {file.path};"
-                " the next `allswell up` or `allswell run` here tells the store"
+                " the next `allswell up` or `allswell run` here sends it to the store"
             )
             file.close()
         else:

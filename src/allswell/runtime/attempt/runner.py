@@ -394,7 +394,7 @@ class AttemptRunner:
             else:
                 self._file.write(flight)
         except OSError as error:
-            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+            keeping.warn("flight", f"if this process is killed, this attempt cannot be recovered: {error.strerror}")
         if self._report is not None:
             self._report.attach(keeping.flight, self._file)
 

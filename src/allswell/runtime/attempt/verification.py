@@ -215,7 +215,7 @@ async def claim_to_verify(watch: Watch, task: TaskId) -> tuple[TaskRow, Held]:
     if lease is not None:
         text = f"{lease.agent} holds {name}, and does not say that it is done"
     else:
-        text = f"nobody says that {name} is done"
+        text = f"no agent has reported that {name} is done"
     raise Refused("nothing_to_verify", text, where="task")
 
 
@@ -231,7 +231,7 @@ async def verify_own(
     """Verify what a holder has done, who says so itself; where that fails it goes on, as long as it may."""
     row = await watch.task(held.task)
     if row is None or row.lease is None or row.lease.token != held.token:
-        raise LeaseLost(held.task, held.token, "nobody holds the task")
+        raise LeaseLost(held.task, held.token, "no agent holds the task")
     came = await _verify_alive(watch, row, held, folder, env)
     followed = await held.verified(
         passed=came.passed,

@@ -309,7 +309,7 @@ class StoredBreakers:
     def _watch(self) -> Watch:
         watch = self._open()
         if watch is None:
-            raise Unavailable("the watch is gone")
+            raise Unavailable("the store is closed")
         return watch
 
     # --- what is known ------------------------------------------------------------------------------------------------

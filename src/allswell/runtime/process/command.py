@@ -148,7 +148,7 @@ def checked_cwd(cwd: str | os.PathLike[str] | None) -> str:
         text = "the working directory of this process is gone; name another one"
         raise Refused("no_directory", text, where="cwd") from None
     if not folder.is_dir():
-        is_there = "is no directory" if folder.exists() else "does not exist"
+        is_there = "is not a directory" if folder.exists() else "does not exist"
         raise Refused("no_directory", f"the working directory {folder} {is_there}", where="cwd")
     if not os.access(folder, os.X_OK):
         raise Refused("no_directory", f"the working directory {folder} may not be entered", where="cwd")

@@ -231,7 +231,7 @@ def _search(
     main = look(record.pid) if record.pid and record.pid not in certain else None
     if main is not None and main.start == record.start and main.state not in "ZX" and record.pid not in ourselves:
         text = f"process {record.pid} started when the command did, and does not show the marker {MARKER}"
-        doubts.append(f"{text}; it is left alone: look at it (ps -p {record.pid} -f) and end it if it is the one")
+        doubts.append(f"{text}; it was not ended: look at it (ps -p {record.pid} -f) and end it if it is the one")
     return {pid: seen for pid, seen in certain.items() if pid not in ourselves}, tuple(doubts)
 
 

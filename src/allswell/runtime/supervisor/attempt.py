@@ -73,7 +73,7 @@ def asking(task: str, wait: int, left: int | None) -> str:
     """What an agent is told that owes a check-in; `left` is None where it has no limit."""
     time = "you have no limit" if left is None else f"{show(left)} of your time are left"
     return (
-        f"The watch asks for a check-in on {task}: answer within {show(wait)}; {time}."
+        f"Please check in on {task}: answer within {show(wait)}; {time}."
         f' Run `allswell checkin "what you have done" --progress 0.5`, or write:\n{_FORM.format(task=task)}'
     )
 
@@ -81,14 +81,14 @@ def asking(task: str, wait: int, left: int | None) -> str:
 def nudging(task: str, evidence: str) -> str:
     """What an agent is told that has become quiet."""
     return (
-        f"The watch has seen no progress on {task} ({evidence}). If you are at work, say so:"
+        f"Allswell has seen no progress on {task} ({evidence}). If you are at work, say so:"
         f' `allswell checkin "what you are doing"`, or write:\n{_FORM.format(task=task)}'
     )
 
 
 def collecting(task: str, why: str, wait: int) -> str:
     """What every agent at work is told when the context or the session runs out."""
-    return f"The watch collects check-ins ({why}): answer within {show(wait)} with\n{_FORM.format(task=task)}"
+    return f"Please check in now ({why}): answer within {show(wait)} with\n{_FORM.format(task=task)}"
 
 
 # What the attempts of one supervisor share.
@@ -497,7 +497,7 @@ class AttemptSupervisor:
         held = None if row is None else row.lease
         if self.known.ended is None and not self.lease.over:
             if held is None or held.token != self.lease.token:
-                self.stop("the task is not its holder's any more", End.LEASE_LOST)
+                self.stop("the agent no longer holds the task", End.LEASE_LOST)
             elif held.stalled_at is not None and not self.known.stalled:
                 self.known = msgspec.structs.replace(self.known, stalled=True)
                 self.stop("it missed too many check-ins", End.STALLED, grace=_RECOVERING)

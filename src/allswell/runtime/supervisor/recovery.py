@@ -60,7 +60,7 @@ class SupervisorRecovery:
         for one in settled:
             plan.tell(f"kept what was left of “{one.flight.name}”: `allswell show {one.receipt.id}`")
             for doubt in one.doubts:
-                plan.tell(f"left alone: {doubt}")
+                plan.tell(f"not touched: {doubt}")
             if await self._can_be_verified(one):
                 self._claims.append(one)
                 continue
@@ -136,7 +136,7 @@ class SupervisorRecovery:
         flight, spec = one.flight, self._slots[one.flight.agent].spec
         row, held = await claim_to_verify(self._watch, flight.task)
         argv = shown(verify_of(row.task))
-        self._plan.tell(f"“{flight.name}” was said to be done; verifying: {argv}")
+        self._plan.tell(f"“{flight.name}” was reported as done; verifying: {argv}")
         env = allowed_environment(spec.env, more=spec.pass_env)
         came, followed = await verify_left(self._watch, row, held, agent=flight.argv, folder=flight.cwd, env=env)
         with contextlib.suppress(AllswellError):

@@ -221,7 +221,7 @@ class Supervisor:
         self._shared = Shared(
             SharedSampler(), asyncio.Semaphore(_STARTS), self._report_usage, ConsoleReporter(plan.tell), accounts
         )
-        how = "in good order"
+        how = "normally"
         try:
             async with self._nursery as nursery:
                 dispatching = [asyncio.ensure_future(dispatcher.work()) for dispatcher in self._dispatchers]
@@ -530,7 +530,7 @@ class Supervisor:
             self._plan.tell(f"compaction: {outcome}")
             await self._notice("context_compacted", outcome=outcome, message=message)
         else:
-            of_whom = "; whose session it is, nobody says: set [usage] account, and agents of other accounts go on"
+            of_whom = "; the account is not known: set [usage] account, so that agents of other accounts go on"
             self._plan.tell(f"nothing new is dispatched until the session is reset{of_whom}")
             await self._notice("session_paused", remaining=left, until=gauge.level.until, account="")
 

@@ -141,7 +141,7 @@ class UsageMonitor:
             for act in acts:
                 await self._act(act, usage or Usage())
         except AllswellError as error:
-            self._complain(f"what follows from the usage could not be told: {error}")
+            self._complain(f"the usage could not be reported: {error}")
 
     async def _take_session(self, sessions: UsageSessions, usage: Usage, now: Millis) -> None:
         """Do what follows for one account."""

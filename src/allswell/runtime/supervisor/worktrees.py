@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allswell.domain.agents.fleet import AgentSpec
-from allswell.domain.ids import Millis, TaskId, file_name
+from allswell.domain.ids import Millis, TaskId, Token, file_name
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.receipts.receipt import End, Receipt, Tried, Verification, advise, receipt_id, receipt_of
 from allswell.domain.task.model import STATES, State, Task
@@ -24,7 +24,7 @@ from allswell.runtime.attempt import AttemptOutcome
 from allswell.runtime.process import allowed_environment
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.git import common_dir_of, git_dir_of
-from allswell.runtime.workspace.worktree import Worktree, make_worktree
+from allswell.runtime.workspace.worktree import Worktree, branch_of, make_worktree
 
 COMMITTING = 120_000
 """Milliseconds that one call of git may take for a commit: meanwhile the task is not done."""
@@ -97,7 +97,14 @@ def message_for(task: TaskId, name: str, attempt: int) -> str:
 
 def tree_for(spec: AgentSpec, lease: Lease, home: StateDir) -> TaskTree:
     """The worktree in which a task is worked on, made if need be; it blocks."""
-    return TaskTree(make_worktree(Path(spec.cwd), home.worktrees.absolute(), file_name(lease.task)), spec, lease, home)
+
+    def is_known(branch: str) -> bool:
+        """Whether an earlier attempt at the task left its work on this branch."""
+        kept = [home.receipts.find(receipt_id(lease.task, Token(token))) for token in range(1, lease.token)]
+        return any(one is not None and one.receipt.branch and one.receipt.branch.name == branch for one in kept)
+
+    tree = make_worktree(Path(spec.cwd), home.worktrees.absolute(), file_name(lease.task), lease.name, is_known)
+    return TaskTree(tree, spec, lease, home)
 
 
 # Work in a worktree that counts as done by the word of somebody who did not supervise it.
@@ -119,7 +126,7 @@ async def bring_home_accepted(home: StateDir, task: Task, came: Verification | N
         return None
     if kept.receipt.branch is not None or not await asyncio.to_thread((path / ".git").exists):
         return None  # it was brought home, with what could not be committed left where it is
-    tree = Worktree(_top(path), path, f"allswell/{task.id}")
+    tree = Worktree(_top(path), path, await asyncio.to_thread(branch_of, _top(path), path, task.name))
     errands = tree.errands(allowed_environment({}), agent=kept.receipt.argv, limit=COMMITTING)
     receipt = kept.receipt
     try:

@@ -75,7 +75,7 @@ def descend(top: int, names: list[bytes], *, make: bool = False, made: Made | No
     """A descriptor of a folder below an open one; no component is followed, and `..` is none."""
     for name in names:
         if name in (b"", b".", b"..") or b"/" in name:
-            raise OSError(errno.EINVAL, "it is no name of a folder", os.fsdecode(name))
+            raise OSError(errno.EINVAL, "it is not a name of a folder", os.fsdecode(name))
     opened = os.dup(top)
     try:
         for name in names:
@@ -117,7 +117,7 @@ def open_there(name: str | bytes, inside: int, *, flags: int = os.O_RDONLY, make
     status = os.fstat(opened)
     if not stat.S_ISREG(status.st_mode) or (flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1):
         os.close(opened)
-        raise OSError(errno.EPERM, "something else stands where a file of ours should be", os.fsdecode(name))
+        raise OSError(errno.EPERM, "something else is where a file of Allswell should be", os.fsdecode(name))
     if status.st_mode & files.OTHERS:
         os.close(opened)
         raise OSError(errno.EPERM, "others can read it, so it may have come with a `git pull`", os.fsdecode(name))

@@ -337,7 +337,7 @@ class Git:
         with open(opened, "rb") as there:
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode) or (self._owner is not None and status.st_uid != self._owner[0]):
-                raise OSError(errno.EPERM, "something else stands in its place")
+                raise OSError(errno.EPERM, "something else is in its place")
             if status.st_size > _INDEX_MOST:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             with self.index.open("wb") as ours:

@@ -16,7 +16,8 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -245,7 +246,7 @@ class Worktree:
         """Where its work is and what has changed since its beginning; None if nothing has. It blocks."""
         commit = head_of(self.path)
         if commit is None:
-            raise Unavailable(f"the commit that {self.path} stands on cannot be told")
+            raise Unavailable(f"the commit of {self.path} is not known")
         name = left.head.removeprefix(_HEADS) if left.head.startswith(_HEADS) else ""
         with git_of(self.top, GIT_LIMIT) as git:
             base = self.base or _fork(git, commit)
@@ -288,11 +289,54 @@ class Worktree:
         remove_file(self._base)
 
 
-def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
-    """The worktree `name` of the repository around a folder, below `place`: made at its HEAD if it is not there yet."""
+# The branch of a task: `allswell/write-the-parser-7x2k`, after its name and the end of its id.
+#
+# Two tasks of one name may share that end. So a branch that is there already is this task's only if its worktree is on
+# it, if it is noted beside the worktree's place where the branch began, or if a receipt of the task names it. Otherwise
+# the branch is called after the whole id. So are branches that were made before they had readable names.
+
+_SLUG = 40
+_TAIL = 4
+
+
+def readable_branch(task: str, title: str) -> str:
+    """What a task's branch is called: words of its title, and the end of its id; the whole id where it has no words."""
+    words = re.findall("[a-z0-9]+", unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower())
+    slug = "-".join(words)
+    if len(slug) > _SLUG:
+        slug = slug[: _SLUG + 1].rpartition("-")[0] or slug[:_SLUG]
+    tail = re.sub("[^a-z0-9]", "", task.lower())[-_TAIL:]
+    return f"allswell/{slug}-{tail}" if slug else f"allswell/{task}"
+
+
+def branch_of(top: Path, path: Path, title: str, is_known: Callable[[str], bool] = lambda _: False) -> str:
+    """The branch of the task whose worktree is, or will be, at a path that is named after its id. It blocks.
+
+    `is_known` says whether a receipt of the task names a branch.
+    """
+    whole, readable = f"allswell/{path.name}", readable_branch(path.name, title)
+    if os.path.lexists(path / ".git"):
+        with contextlib.suppress(Unavailable, OSError):
+            head = (head_text(git_dir_of(os.fsencode(path))) or b"").decode("utf-8", "replace")
+            if head.removeprefix(_HEADS) in (whole, readable):
+                return head.removeprefix(_HEADS)
+    with git_of(top, GIT_LIMIT) as git:
+        if git.commit_at(f"refs/heads/{whole}") is not None:
+            return whole
+        is_free = git.commit_at(f"refs/heads/{readable}") is None
+    return readable if is_free or os.path.lexists(f"{path}.base") or is_known(readable) else whole
+
+
+def make_worktree(
+    folder: Path, place: Path, name: str, title: str = "", is_known: Callable[[str], bool] = lambda _: False
+) -> Worktree:
+    """The worktree `name` of the repository around a folder, below `place`: made at its HEAD if it is not there yet.
+
+    `name` is the task's id; its branch is called after its `title`.
+    """
     top = _top_of(folder)
-    tree = Worktree(top, place / name, f"allswell/{name}")
     try:
+        tree = Worktree(top, place / name, branch_of(top, place / name, title, is_known))
         with own_folder(place, make=True):  # and not somewhere else, by a link that was planted there
             check_in_place(place)
             if not os.path.lexists(tree.path / ".git"):  # what an earlier attempt left there is worth having
@@ -327,10 +371,10 @@ def _add(tree: Worktree, base: Path | None) -> None:
             raise GitFailed("it has no commit yet; make one first")
         # It may be there: of an attempt that ended well, whose supervisor was killed before it could say so.
         there = git.commit_at(ref)
+        if base is not None and (there is None or not base.exists()):  # first: it says whose branch it is
+            write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
         if there is None:
             git.run("update-ref", ref, head, "")
-        if base is not None and (there is None or not base.exists()):
-            write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
         force = () if base is None else ("-f",)
         git.administer("worktree", "add", *force, "--no-checkout", os.fsencode(tree.path), tree.branch)
 

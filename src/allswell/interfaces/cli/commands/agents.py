@@ -25,7 +25,7 @@ def add_to(app: Commands) -> None:
         "agents",
         agents,
         "allswell agents",
-        "allswell agents --ledger oracle            what counts for it, what not, and why",
+        "allswell agents --ledger oracle            what counts for and against it",
     )
     app.add(LOOKING, "tracking", tracking, "allswell tracking --json")
 
@@ -42,14 +42,16 @@ _COLUMNS = (
 
 
 def agents(
-    ledger: Annotated[str | None, Option("--ledger", metavar="NAME", help="What counts for this one, and why.")] = None,
-    since: Annotated[str, Option("--since", metavar="TIME", help="How far back the ledger goes.")] = "1d",
+    ledger: Annotated[
+        str | None, Option("--ledger", metavar="NAME", help="Show what counts for and against this agent, and why.")
+    ] = None,
+    since: Annotated[str, Option("--since", metavar="TIME", help="How far back --ledger looks.")] = "1d",
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Who does what: health, misses, last proof of progress, time left.
+    """List agents: what each does, its health, missed check-ins, last sign of progress, time left.
 
-    An agent that let more than three requests expire within a day is degraded: others are asked, if there are any.
+    An agent that let more than three requests expire within a day is degraded: other agents are asked first.
     """
     from allswell.engine.status.verdict import look as judge
     from allswell.views.agent import AgentsShape, load_crew
@@ -65,7 +67,7 @@ def agents(
         crew, asked = await load_crew(views, context.settings), len(await views.view_questions())
         return crew, asked, () if json else (await judge(views, context.place)).needs
 
-    crew, waiting, needs = context.look(work)
+    crew, waiting, needs = context.look(work, or_empty=True)
     if json:
         context.say(AgentsShape.of(crew, waiting))
         return
@@ -73,8 +75,8 @@ def agents(
     supervision = [sentence(told)] if crew.supervisors and (told := _supervision(crew)) else []
     if not crew.members:
         known = [*broken, *supervision] if any(not one.gone for one in crew.supervisors) else broken
-        nobody = in_words("No agent is at work. `allswell up` starts the agents of allswell.toml.")
-        context.say(None, "\n".join([*known, nobody]))
+        idle = in_words("No agent is at work. `allswell up` starts the agents of allswell.toml.")
+        context.say(None, "\n".join([*known, context.none(idle)]))
         return
     waits = f"{many(waiting, 'question waits', 'questions wait')} for you: {typed_here('allswell questions')}"
     lines = [paint(waits, "warn")]
@@ -97,7 +99,7 @@ def _supervision(crew: Crew) -> str:
             paused = ""
             if one.level.paused:
                 until = "" if one.level.until is None else f" until {when(one.level.until, crew.now)}"
-                paused = f", paused{until}: little of the session is left"
+                paused = f", paused{until}: its session is almost used up"
             state = "stopping" if one.stopping else "watches"
             told.append(f"{one.name} {state} {many(len(one.posts), 'slot')} from {one.host}{paused}")
     silent = any(not one.gone and not one.died for one in crew.supervisors)  # of which the verdict tells
@@ -124,7 +126,7 @@ def _row(one: AgentRow, now: int) -> list[str]:
 
 
 def tracking(store: Store = None, json: Json = False) -> None:
-    """Missed check-ins, stalled agents, timeouts and open questions, as the original protocol tracks them."""
+    """List missed check-ins, stalled agents, timeouts and open questions."""
     from allswell.engine.status.agents import pending_questions, track
     from allswell.views.agent import TrackingShape
 
@@ -133,13 +135,14 @@ def tracking(store: Store = None, json: Json = False) -> None:
     async def work(views: Views) -> tuple[Tracking, list[Question]]:
         return await track(views), await pending_questions(views)
 
-    found, pending = context.look(work)
+    found, pending = context.look(work, or_empty=True)
     rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
     rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
     rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
     rows += [[str(asked.task), "", "asks you"] for asked in pending]
     heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
-    context.say(TrackingShape.of(found, pending), table(heads, rows) if rows else "Nothing is held against anybody.")
+    none = "Nothing missed, stalled, timed out or open."
+    context.say(TrackingShape.of(found, pending), table(heads, rows) if rows else context.none(none))
 
 
 # `agents --ledger NAME`: what counts for an agent and against it, what does not, and why.
@@ -154,19 +157,19 @@ def show_ledger(context: CliContext, agent: str, length: int) -> None:
     from allswell.views.fields import millis
 
     check_name(agent, "--ledger")
-    shown = context.look(lambda views: load_ledger(views, agent, length, "--since"))
+    shown = context.look(lambda views: load_ledger(views, agent, length, "--since"), or_empty=True)
     now = millis(shown.since_at) + length
     if not shown.lines:
-        words = f"Nothing is said of {plain(agent)} in that time."
+        words = f"Nothing was recorded about {plain(agent)} in that time."
     else:
-        heads = [f"{plain(agent)}: {_sum(shown)}; {shown.score:+d} where two are equally healthy."]
+        heads = [f"{plain(agent)}: {_sum(shown)}; {shown.score:+d} points when two agents are equally healthy."]
         if shown.healthy_at is not None:
             again = when(millis(shown.healthy_at), now)
-            heads.append(paint(f"Degraded: asked only where nobody else can serve; healthy again {again}.", "warn"))
+            heads.append(paint(f"Degraded: asked only if no other agent can answer; healthy again {again}.", "warn"))
         rows = [[when(millis(line.occurred_at), now), line.weight, line.what, line.why] for line in shown.lines]
         words = "\n".join([*heads, table(_LEDGER_COLUMNS, rows)])
     if shown.events_looked_at is not None:
-        bound = f"Only the last {shown.events_looked_at:,} events of the journal were looked at."
+        bound = f"Only the last {shown.events_looked_at:,} events of the journal were read."
         words = "\n".join([words.rstrip(), paint(bound, "dim")])
     context.say(shown, words)
 

@@ -105,48 +105,68 @@ def coordinate(
     chat: Annotated[
         str | None, Option("--chat", metavar="URL", help="The AgentChat server, ws://… or wss://….")
     ] = None,
-    channel: Annotated[str, Option("--channel", metavar="NAME", help="Where the agents talk.")] = "#build",
+    channel: Annotated[
+        str, Option("--channel", metavar="NAME", help="The channel in which the agents talk.")
+    ] = "#build",
     key: Annotated[
-        str | None, Option("--key", metavar="FILE", help="Our ed25519 key; made if it is not there yet.")
+        str | None, Option("--key", metavar="FILE", help="File with our ed25519 key; made if it does not exist.")
     ] = None,
-    stdio: Annotated[bool, Option("--stdio", help="Talk on standard input and output: `name: LINE`.")] = False,
-    name: Annotated[str, Option("--name", metavar="NAME", help="As whom we talk.")] = "coordinator",
-    human: Annotated[Who, Option("--human", metavar="ID", help="Who may answer questions; repeatable.")] = None,
-    auditor: Annotated[Who, Option("--auditor", metavar="ID", help="Whose verdicts count; repeatable.")] = None,
-    require_keys: Annotated[bool, Option("--require-keys", help="Take claims only from agents with a key.")] = False,
+    stdio: Annotated[
+        bool, Option("--stdio", help="Use standard input and output instead of a chat: `name: LINE`.")
+    ] = False,
+    name: Annotated[str, Option("--name", metavar="NAME", help="Our name in the chat.")] = "coordinator",
+    human: Annotated[
+        Who, Option("--human", metavar="ID", help="Name of a person who may answer questions; repeatable.")
+    ] = None,
+    auditor: Annotated[
+        Who, Option("--auditor", metavar="ID", help="Name of an agent whose verdicts count; repeatable.")
+    ] = None,
+    require_keys: Annotated[bool, Option("--require-keys", help="Accept claims only from agents with a key.")] = False,
     wait_for_merge: Annotated[
-        bool, Option("--wait-for-merge", help="Passed is not merged: a human says MERGED.")
+        bool, Option("--wait-for-merge", help="Wait for a human to say MERGED after a component has passed.")
     ] = False,
     merge: Annotated[
         bool, Option("--merge", help="Merge build/COMPONENT into the branch checked out here after PASS.")
     ] = False,
-    limit: Annotated[Figure, Option("--limit", metavar="TIME", help="After so long a human is asked.")] = None,
-    progress: Annotated[Figure, Option("--progress", metavar="TIME", help="Builders say PROGRESS so often.")] = None,
+    limit: Annotated[
+        Figure, Option("--limit", metavar="TIME", help="Ask a human after this time. Default: build.limit (2h).")
+    ] = None,
+    progress: Annotated[
+        Figure, Option("--progress", metavar="TIME", help="How often builders must say PROGRESS. Default: 10m.")
+    ] = None,
     audit_timeout: Annotated[
-        Figure, Option("--audit-timeout", metavar="TIME", help="Then READY is announced again.")
+        Figure, Option("--audit-timeout", metavar="TIME", help="Announce READY again after this time. Default: 5m.")
     ] = None,
     misses: Annotated[
-        int | None, Option("--misses", metavar="N", help="A builder may miss so many PROGRESS in a row.")
+        int | None,
+        Option("--misses", metavar="N", help="PROGRESS messages that a builder may miss in a row. Default: 3."),
     ] = None,
     failures: Annotated[
-        int | None, Option("--failures", metavar="N", help="After so many failed audits another builder has to do it.")
+        int | None,
+        Option("--failures", metavar="N", help="Failed audits after which another builder takes over. Default: 3."),
     ] = None,
     aborts: Annotated[
-        int | None, Option("--aborts", metavar="N", help="A component given back so often is asked about.")
+        int | None,
+        Option("--aborts", metavar="N", help="Ask a human about a component given back this often. Default: 3."),
     ] = None,
     window: Annotated[
-        Figure, Option("--window", metavar="TIME", help="Claims so close together are decided by the server's clock.")
+        Figure,
+        Option(
+            "--window",
+            metavar="TIME",
+            help="Claims this close together are decided by the server's clock. Default: 1s.",
+        ),
     ] = None,
     tasks_every: Annotated[
-        Figure, Option("--tasks-every", metavar="TIME", help="What can be claimed is announced again so often.")
+        Figure,
+        Option("--tasks-every", metavar="TIME", help="How often open components are announced again. Default: 10m."),
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Coordinate a build: offer components, decide claims, count audits, ask humans, until all is merged.
+    """Coordinate a build in a chat: offer components, decide claims, count audits, ask humans, until all is merged.
 
-    The same spec goes on where it was left, also after a kill. Ctrl-C leaves it to be gone on with. Figures that no
-    option names are the settings' (`[build]`).
+    To continue after Ctrl-C or a kill, start it again with the same spec. Defaults come from `[build]` of the settings.
     """
     given = locals().copy()
     from msgspec.structs import replace
@@ -162,7 +182,7 @@ def coordinate(
     if stdio and json:
         raise Refused("usage", "--stdio talks on standard output, so there is no room for --json", where="--json")
     if merge and wait_for_merge:
-        raise Refused("usage", "either --merge or --wait-for-merge: one of us merges", where="--merge")
+        raise Refused("usage", "use either --merge or --wait-for-merge, not both", where="--merge")
     context = CliContext(store, json=json)
     context.for_humans("coordinate")
     again = SpecReader(Path(spec))
@@ -304,19 +324,23 @@ def _add_members(app: Commands) -> None:
 
 
 Chat = Annotated[str, Option("--chat", metavar="URL", help="The AgentChat server, ws://… or wss://….")]
-Room = Annotated[str, Option("--channel", metavar="NAME", help="Where the build is talked about.")]
-Key = Annotated[str | None, Option("--key", metavar="FILE", help="Our ed25519 key; made if it is not there yet.")]
-Boss = Annotated[str, Option("--coordinator", metavar="ID", help="Whose lines count. Default: who says TASKS first.")]
-Limit = Annotated[str, Option("--timeout", metavar="TIME", help="The hard limit of COMMAND each time.")]
-Idle = Annotated[str, Option("--idle", metavar="TIME", help="End COMMAND after so long without progress; or off.")]
-Words = Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What does the work.")]
+Room = Annotated[str, Option("--channel", metavar="NAME", help="The channel of the build.")]
+Key = Annotated[
+    str | None, Option("--key", metavar="FILE", help="File with our ed25519 key; made if it does not exist.")
+]
+Boss = Annotated[
+    str, Option("--coordinator", metavar="ID", help="The coordinator's name. Default: the first who says TASKS.")
+]
+Limit = Annotated[str, Option("--timeout", metavar="TIME", help="Time limit of each COMMAND.")]
+Idle = Annotated[str, Option("--idle", metavar="TIME", help="End COMMAND after this time without progress, or off.")]
+Words = Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="The command that does the work.")]
 
 
 def build_agent(
     chat: Chat,
     channel: Room = "#build",
     key: Key = None,
-    name: Annotated[str, Option("--name", metavar="NAME", help="As whom we talk.")] = "builder",
+    name: Annotated[str, Option("--name", metavar="NAME", help="Our name in the chat.")] = "builder",
     coordinator: Boss = "",
     worktrees: Annotated[
         str | None, Option("--worktrees", metavar="FOLDER", help="A git worktree there for each component.")
@@ -329,7 +353,7 @@ def build_agent(
     json: Json = False,
     command: Words = None,
 ) -> None:
-    """Build what the coordinator gives us: COMMAND runs for each component, under watch, until the build is complete.
+    """Build components for a coordinator: run COMMAND for each one, until the build is complete.
 
     It finds BUILD_COMPONENT and BUILD_AUDIT in its environment; its last line is the address of the pull request.
     """
@@ -338,7 +362,7 @@ def build_agent(
     from allswell.interfaces.chat.agentchat import ChatPlace
 
     if pr_url and not is_url(pr_url.replace("{component}", "x")):
-        raise Refused("usage", f"{pr_url[:200]!r} is no address", where="--pr-url")
+        raise Refused("usage", f"{pr_url[:200]!r} is not an address", where="--pr-url")
     work = CommandBuilder(
         _watched(command, timeout, idle), pr_url=pr_url, worktrees=None if worktrees is None else Path(worktrees)
     )
@@ -350,14 +374,14 @@ def audit_agent(
     chat: Chat,
     channel: Room = "#build",
     key: Key = None,
-    name: Annotated[str, Option("--name", metavar="NAME", help="As whom we talk.")] = "auditor",
+    name: Annotated[str, Option("--name", metavar="NAME", help="Our name in the chat.")] = "auditor",
     coordinator: Boss = "",
     timeout: Limit = "15m",
     idle: Idle = "5m",
     json: Json = False,
     command: Words = None,
 ) -> None:
-    """Audit what is ready: COMMAND runs for each READY, under watch, until the build is complete.
+    """Audit components that are ready: run COMMAND for each one, until the build is complete.
 
     It finds BUILD_COMPONENT, BUILD_URL and BUILD_BUILDER in its environment. Exit code 0 is PASS.
     """
@@ -379,7 +403,7 @@ def _watched(command: list[str] | None, timeout: str, idle: str) -> WatchedComma
     from allswell.domain.duration import parse
 
     if not command:
-        raise Refused("no_command", "which command? put it behind --", where="COMMAND")
+        raise Refused("no_command", "which command? write it after --", where="COMMAND")
     parse(timeout, where="--timeout")
     if idle != "off":
         parse(idle, where="--idle")

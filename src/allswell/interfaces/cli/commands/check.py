@@ -40,12 +40,12 @@ def check(
         str | None, Argument(metavar="FILE", help="A flow (YAML), `-` for standard input, or settings (TOML).")
     ] = None,
     *,
-    config: Annotated[bool, Option("--config", help="Check the settings, too; alone, nothing else.")] = False,
-    strict: Annotated[bool, Option("--strict", help="Let warnings fail as errors do.")] = False,
+    config: Annotated[bool, Option("--config", help="Check the settings as well; without FILE, only them.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Treat warnings as errors.")] = False,
     schema: Annotated[bool, Option("--schema", help="Print a JSON Schema for flows.")] = False,
     json: Json = False,
 ) -> None:
-    """Prove that limits, retries and check-ins fit into each other, before anything runs.
+    """Check that time limits, retries and check-ins fit together, before anything runs.
 
     Exit code 0: nothing is wrong (there may be warnings), 1: something is, 2: the file cannot be read at all.
     """
@@ -80,7 +80,7 @@ def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _Texts]:
         path = Path(file).resolve()
         settings = look(path.parent, instead=None if path.name == "pyproject.toml" else path, untrusted="read")
         if not settings.problems and str(path) not in settings.files:
-            said = f"{file!r} holds no settings: it has no [tool.allswell]"
+            said = f"{file!r} has no settings: there is no [tool.allswell]"
             raise Refused("no_settings", said, where="FILE")
     else:
         settings = look(untrusted="read")

@@ -70,12 +70,10 @@ def completion(
         Literal["bash", "zsh", "fish"] | None,
         Argument(metavar="SHELL", help="bash, zsh or fish. Default: yours, as $SHELL says."),
     ] = None,
-    install: Annotated[
-        bool, Option("--install", help="Put it where the shell finds it, from the next one on.")
-    ] = False,
+    install: Annotated[bool, Option("--install", help="Install it for every new shell.")] = False,
     json: Json = False,
 ) -> None:
-    """Print the script with which a shell completes commands, options and ids."""
+    """Print the script that lets your shell complete commands, options and ids."""
     from allswell.views.commands import CompletionShape
 
     context = CliContext(None, json=json)

@@ -42,33 +42,34 @@ def add_to(app: Commands) -> None:
 
 def answer(
     question: Annotated[
-        str, Argument(metavar="QID", help="The question, or the task or service it is about.", of=("question",))
+        str, Argument(metavar="QID", help="The question, or the task or service that it is about.", of=("question",))
     ],
     option: Annotated[
-        str, Argument(metavar="OPTION", help="One of its options; or the answer itself, in words.", of=("option",))
+        str, Argument(metavar="OPTION", help="One of its options, or the answer in words.", of=("option",))
     ],
     text: Annotated[
-        list[str] | None, Argument(metavar="TEXT…", help="What the next holder should know.", show_default=False)
+        list[str] | None,
+        Argument(metavar="TEXT…", help="Text for the agent that goes on with the task.", show_default=False),
     ] = None,
     subtasks: Annotated[
         str | None, Option("--subtasks", metavar="FILE", help="For split: a JSON list of tasks, or JSON lines.")
     ] = None,
     timeout: Annotated[
         str | None,
-        Option("--timeout", metavar="TIME", help="For the options that increase; default: twice as long."),
+        Option("--timeout", metavar="TIME", help="For options that increase a time limit. Default: twice as long."),
     ] = None,
     max_cost_usd: Annotated[
-        float | None, Option("--max-cost-usd", metavar="USD", min=0, help="For increase_cost; default: twice as much.")
+        float | None, Option("--max-cost-usd", metavar="USD", min=0, help="For increase_cost. Default: twice as much.")
     ] = None,
-    by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
-    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing before an option that ends work.")] = False,
+    by: Annotated[str | None, Option("--by", metavar="NAME", help="Who answers. Default: you.")] = None,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Decide a question: by one of its options, which acts, or in words.
+    """Answer a question: with one of its options, or in your own words.
 
     Words that name no option are the answer, where the question takes one: `allswell answer migrate the users table`.
-    An option that ends work without its being done asks once more; without a terminal, it needs --yes.
+    An option that ends work unfinished asks for confirmation; without a terminal, it needs --yes.
     """
     from allswell.interfaces.cli.arguments import tasks_in
     from allswell.views.question import DecidedShape
@@ -108,7 +109,7 @@ def answer(
         _confirm(answered)
         answered = context.run(partial(work, sure=True))
     if not isinstance(answered, tuple):
-        raise Bug("an option was asked about twice")
+        raise Bug("an option was given twice")
     id_, choice, now = answered
     words = f"answered: {plain(choice)}" + (f"; {in_words(plain(now))}" if now else "")
     context.say(DecidedShape(id_, choice), sentence(words))
@@ -149,12 +150,12 @@ def _confirm(option: Choice) -> None:
 
     shown = plain(labelled(option))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        text = f"{plain(option.key)} is “{shown}”, and there is no terminal to ask at; add --yes if it is meant"
+        text = f"{plain(option.key)} is “{shown}”, and there is no terminal to ask for confirmation; add --yes"
         raise Refused("not_confirmed", text, where="option")
     sys.stderr.write(f"{shown}. Really? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline(20).strip().lower() not in ("y", "yes"):
-        raise Refused("not_confirmed", "nothing was answered: the question stays open", where="option")
+        raise Refused("not_confirmed", "no answer was given; the question stays open", where="option")
 
 
 async def _stands(views: Views, question: Question) -> str:
@@ -195,20 +196,25 @@ def _add_retry(app: Commands) -> None:
 
 def retry(
     task: Annotated[
-        str, Argument(metavar="TASK", help="A task that has ended, by id or by its only name.", of=("task",))
+        str,
+        Argument(
+            metavar="TASK", help="A task that has ended: its id, or its name if only one task has it.", of=("task",)
+        ),
     ],
     with_dependents: Annotated[
-        bool, Option("--with-dependents", help="Those that were skipped because of it, too.")
+        bool, Option("--with-dependents", help="Also retry tasks that were skipped because of it.")
     ] = False,
-    again: Annotated[bool, Option("--again", help="Even if it is done.")] = False,
+    again: Annotated[bool, Option("--again", help="Also if it is done.")] = False,
     run: Annotated[
         str | None,
-        Option("--run", metavar="RUN", help="Into this run. Default: its own, if that is open.", of=("run",)),
+        Option(
+            "--run", metavar="RUN", help="Put it into this run. Default: its own run, if that is open.", of=("run",)
+        ),
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Hand an ended task over again, as a new one that carries its history; the ended one stays ended.
+    """Submit an ended task again, as a new task with its history; the old one stays as it is.
 
     The new task is what the old one was asked to be. Its holder is told what the last attempt left and what humans
     noted; limits that were raised stay raised. `show` and `why` of both name the other.
@@ -232,10 +238,10 @@ def retry(
 
     made, name = context.run(work)
     first, *others = made.values()
-    lines = [f"{paint(plain(name), 'bold')} is handed over again, as {first}"]
+    lines = [f"{paint(plain(name), 'bold')} is submitted again, as {first}"]
     if others:
         listed = ", ".join(others[:_LISTED]) + (" …" if len(others) > _LISTED else "")
-        lines.append(f"with what was skipped because of it: {listed}")
+        lines.append(f"with tasks that were skipped because of it: {listed}")
     lines.append(paint(typed_here(f"allswell why {first}"), "dim"))
     context.say(RetriedShape.of(made), "\n".join(sentence(line) for line in lines))
 
@@ -249,10 +255,10 @@ def _add_dismiss(app: Commands) -> None:
         DECIDING,
         "dismiss",
         dismiss,
-        "allswell dismiss t_…       how it ended was seen",
+        "allswell dismiss t_…       you have seen how it ended",
         "allswell dismiss q_….1     it stays open, and can be answered later",
-        "allswell dismiss 4242      a process that did not end keeps nothing any more",
-        "allswell dismiss supervisor.night   it is not waited for any more: its machine is gone",
+        "allswell dismiss 4242      frees the folder of a process that did not end",
+        "allswell dismiss supervisor.night   its machine is gone",
     )
 
 
@@ -269,17 +275,17 @@ def dismiss(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Say that something was seen: it is no longer told as needing you.
+    """Mark something as seen, so that it is no longer listed as needing you.
 
-    Nothing is decided by it. A question stays open and holds what it held; `allswell` goes on counting what waits for
-    it. What happens to a task afterwards is told again.
+    Nothing is decided by that. A question stays open, and what waits for it still waits. Later events of a task are
+    listed again.
 
     A process that still runs after its attempt was told to stop keeps its folder and its slot from the next attempt,
     until it has ended. To dismiss it, by its number, frees both although it runs: the next attempt may find its files
     changed under it. It is not ended by that: kill it yourself.
 
-    A supervisor that is silent for good, because its machine is gone, is dismissed as supervisor.NAME: nobody waits for
-    it any more. What it holds is free when its leases lapse. If it speaks again, it is back.
+    A supervisor that is silent for good, because its machine is gone, is dismissed as supervisor.NAME. Its tasks become
+    ready when their leases lapse. If it reports again, it is listed again.
     """
     from allswell.domain.agents.status import PRESENCE_PREFIX
     from allswell.views.fields import named

@@ -29,13 +29,13 @@ def levels_of(faults: str) -> Levels | None:
     for part in wanted:
         name, given, figure = part.partition("=")
         if name not in known:
-            raise Refused("unknown_fault", f"there is no fault {name!r}{_offer(name, known)}", where="--faults")
+            raise Refused("unknown_fault", f"no such fault: {name!r}{_offer(name, known)}", where="--faults")
         try:
             level = float(figure) if given else getattr(usual, name)
         except ValueError:
-            raise Refused("bad_fault", f"{figure!r} is no number; write {name}=0.5", where="--faults") from None
+            raise Refused("bad_fault", f"{figure!r} is not a number; write {name}=0.5", where="--faults") from None
         if not 0 <= level <= 1_000:
-            raise Refused("bad_fault", f"{name} is to be between 0 and 1000, not {figure}", where="--faults")
+            raise Refused("bad_fault", f"{name} must be between 0 and 1000, not {figure}", where="--faults")
         chosen[name] = level
     return Levels(**chosen)
 
@@ -64,7 +64,7 @@ def words(report: SimReport, faults: str) -> str:
     more = "; splitting makes new ones, and some acknowledgements never arrive"
     more = more if report.finished > report.submitted else ""
     rows = [
-        ("tasks", f"{report.submitted:,} handed over, {report.finished:,} brought to an end{more}"),
+        ("tasks", f"{report.submitted:,} submitted, {report.finished:,} brought to an end{more}"),
         ("lost", f"{report.lost:,}"),
         ("duplicated", f"{report.duplicated:,}"),
         ("stale writes", f"{report.stale_refused:,} refused"),

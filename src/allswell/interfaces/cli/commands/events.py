@@ -44,7 +44,7 @@ def add_to(app: Commands) -> None:
 
 
 def events(
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on as things happen.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing new ones as they happen.")] = False,
     task: Annotated[
         str | None, Option("--task", "-t", metavar="ID", help="Only about this task.", of=("task",))
     ] = None,
@@ -52,16 +52,17 @@ def events(
         list[str] | None, Option("--kind", "-k", metavar="KIND", help="Only of this kind; repeatable.", of=("event",))
     ] = None,
     since: Annotated[
-        str | None, Option("--since", metavar="WHEN", help="1h back, or 2026-01-31T08:00; then no limit.")
+        str | None,
+        Option("--since", metavar="WHEN", help="Only since 1h ago, or since 2026-01-31T08:00; without a limit then."),
     ] = None,
     limit: Annotated[
         int | None,
-        Option("--limit", "-n", metavar="N", min=1, help="The last N. Default: 50.", show_default=False),
+        Option("--limit", "-n", metavar="N", min=1, help="Only the last N. Default: 50.", show_default=False),
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """The journal: what has happened, the newest last. With --json, one event on each line."""
+    """List events: what has happened, the newest last. With --json, one event on each line."""
     context = CliContext(store, json=json)
     kinds = frozenset(map(_kind, kind or ()))
     most = limit or (None if since else 50)
@@ -85,9 +86,9 @@ def events(
         return fits, last
 
     if not follow:
-        context.look(past)
+        context.look(past, or_empty=True)
         if not telling.told and not json:
-            write("No events.\n")
+            write(context.none("No events.") + "\n")
         return
 
     async def live(watch: Watch) -> None:
@@ -102,7 +103,7 @@ def events(
                 flush()
 
     try:
-        context.run(live)
+        context.run(live, making=True)
     except KeyboardInterrupt:
         context.leave(Exit.INTERRUPTED)
 
@@ -114,7 +115,7 @@ def _kind(given: str) -> str:
     if given in KINDS:
         return given
     hint = did_you_mean(given, KINDS) or f"; choose one of: {', '.join(KINDS)}"
-    raise Refused("bad_kind", f"--kind: {given!r} is no kind of event{hint}", where="--kind")
+    raise Refused("bad_kind", f"--kind: {given!r} is not a kind of event{hint}", where="--kind")
 
 
 # --- finding the last ones --------------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ def _add_comms(app: Commands) -> None:
         LOOKING,
         "comms",
         comms,
-        "allswell comms                             who asked whom, and what came of it",
+        "allswell comms                             who asked whom, and the result",
         "allswell comms --agent oracle --status blocked --since 1d",
         "allswell comms --follow --json",
         "allswell comms --csv > log.csv",
@@ -226,25 +227,25 @@ def _add_comms(app: Commands) -> None:
 
 
 def comms(
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on as things happen.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing new ones as they happen.")] = False,
     agent: Annotated[
-        str, Option("--agent", "-a", metavar="NAME", help="Only what this agent asks or is asked.", of=("agent",))
+        str, Option("--agent", "-a", metavar="NAME", help="Only messages to or from this agent.", of=("agent",))
     ] = "",
     status: Annotated[
         str, Option("--status", metavar="STATUS", help="Only Sent, Received, Timeout, Blocked or Resolved.")
     ] = "",
     since: Annotated[
-        str | None, Option("--since", metavar="WHEN", help="Only from 1h back, or from 2026-01-31T08:00.")
+        str | None, Option("--since", metavar="WHEN", help="Only since 1h ago, or since 2026-01-31T08:00.")
     ] = None,
     limit: Annotated[int | None, Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")] = None,
     csv: Annotated[bool, Option("--csv", help="Comma-separated, with the protocol's nine fields.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Every message between agents, the newest last: who asked whom, and what came of it."""
+    """List messages between agents, the newest last: who asked whom, and the result."""
     context = CliContext(store, json=json)
     if csv and json:
-        raise Refused("usage", "--csv and --json are two answers; which of them?", where="--csv")
+        raise Refused("usage", "use either --csv or --json", where="--csv")
 
     wanted = _status(status)
 
@@ -260,12 +261,14 @@ def comms(
         return found, after, now
 
     if not follow:
-        found, _, now = context.look(past)
+        found, _, now = context.look(past, or_empty=True)
         if csv or json:
             _writer(csv=csv)(found)
         else:
-            none = "No message between agents fits." if agent or wanted or since else "No agent has asked another."
-            context.say(None, table(_COLUMNS, [_row(one, now) for one in found]) if found else none)
+            none = (
+                "No message between agents matches." if agent or wanted or since else "No agent has asked another one."
+            )
+            context.say(None, table(_COLUMNS, [_row(one, now) for one in found]) if found else context.none(none))
         return
     tell = _writer(csv=csv) if csv or json else _tell
 
@@ -282,7 +285,7 @@ def comms(
                 flush()
 
     try:
-        context.run(live)
+        context.run(live, making=True)
     except KeyboardInterrupt:
         context.leave(Exit.INTERRUPTED)
 
@@ -294,7 +297,7 @@ def _status(given: str) -> str:
     known = {status.casefold(): status for status in STATUSES}
     if given and given.casefold() not in known:
         hint = did_you_mean(given, STATUSES) or f"; choose one of: {', '.join(STATUSES)}"
-        raise Refused("bad_status", f"--status: {given!r} is no status{hint}", where="--status")
+        raise Refused("bad_status", f"--status: {given!r} is not a status{hint}", where="--status")
     return known.get(given.casefold(), "")
 
 

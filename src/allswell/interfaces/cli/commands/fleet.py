@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 _THREADS = 32
 """For snapshots, briefs and looks: a slow one must not hold up the next attempt."""
-Name = Annotated[str, Option("--name", metavar="NAME", help="Under which name; each is taken by one process.")]
-Roles = Annotated[list[str] | None, Option("--role", "-r", metavar="ROLE", help="Only this role; repeatable.")]
-Drain = Annotated[bool, Option("--drain", help="Stop when nothing is left that could be done.")]
+Name = Annotated[str, Option("--name", metavar="NAME", help="Name of this process; no other may use it.")]
+Roles = Annotated[
+    list[str] | None, Option("--role", "-r", metavar="ROLE", help="Only agents of this role; repeatable.")
+]
+Drain = Annotated[bool, Option("--drain", help="Stop when no task is left that could be done.")]
 
 
 def add_to(app: Commands) -> None:
@@ -57,15 +59,20 @@ def up(
     drain: Drain = False,
     serve: Annotated[
         str | None,
-        Option("--serve", metavar="ADDRESS", bare="127.0.0.1:8420", help="Serve it too: HOST:PORT, or a socket."),
+        Option(
+            "--serve",
+            metavar="ADDRESS",
+            bare="127.0.0.1:8420",
+            help="Serve the page and the HTTP API as well. Default: 127.0.0.1:8420.",
+        ),
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Watch over the agents of allswell.toml: start them for what is ready, ask, end, hand over.
+    """Start the agents of allswell.toml for tasks that are ready, watch them, end them at their limits, try again.
 
-    Ctrl-C or SIGTERM stops in good order: agents may finish for a while, what is not finished goes back. A second one
-    is immediate. A server (--serve) is a process of its own: started again if it ends, and never in the fleet's way.
+    Ctrl-C or SIGTERM lets agents finish for a while (fleet.stop, 30s); tasks that are not finished become ready again.
+    A second Ctrl-C stops at once. The server of --serve is a process of its own, and is started again if it ends.
     """
     from allswell.domain.agents.fleet import Fleet
 
@@ -74,7 +81,8 @@ def up(
     fleet = context.settings.fleet
     if not fleet.agents:
         text = (
-            "no agents are set up here: add [agents.NAME] to allswell.toml (docs/supervisor.md), or use `allswell work`"
+            "no agents are set up here: `allswell init` finds those on this machine, `allswell help fleet` shows how to"
+            " write [agents.NAME] by hand"
         )
         raise Refused("no_agents", text, where="agents")
     if role:
@@ -90,27 +98,30 @@ def up(
 
 
 def work(
-    agent: Annotated[str, Option("--agent", "-a", metavar="NAME", help="Who holds the tasks.")] = "worker",
+    agent: Annotated[str, Option("--agent", "-a", metavar="NAME", help="The agent's name.")] = "worker",
     role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role.")] = None,
-    slots: Annotated[int, Option("--slots", metavar="N", min=1, max=1000, help="How many at a time.")] = 1,
-    idle: Annotated[str | None, Option("--idle", metavar="TIME", help="End it without progress for so long.")] = None,
-    grace: Annotated[str, Option("--grace", metavar="TIME", help="Between SIGTERM and SIGKILL.")] = "10s",
-    account: Annotated[str, Option("--account", metavar="NAME", help="Whose usage limit it may meet.")] = "",
+    slots: Annotated[int, Option("--slots", metavar="N", min=1, max=1000, help="How many tasks at a time.")] = 1,
+    idle: Annotated[
+        str | None, Option("--idle", metavar="TIME", help="End COMMAND after this time without progress. Default: off.")
+    ] = None,
+    grace: Annotated[str, Option("--grace", metavar="TIME", help="Time between SIGTERM and SIGKILL.")] = "10s",
+    account: Annotated[str, Option("--account", metavar="NAME", help="The account whose usage limits count.")] = "",
     pass_env: Annotated[
-        list[str] | None, Option("--pass", metavar="VAR", help="A variable it gets too (ANTHROPIC_*); repeatable.")
+        list[str] | None, Option("--pass", metavar="VAR", help="A variable to pass on (ANTHROPIC_*); repeatable.")
     ] = None,
     drain: Drain = False,
     run: Annotated[
         str | None,
-        Option("--run", metavar="RUN", help="Take steps of this flow's run instead, in this folder.", of=("run",)),
+        Option("--run", metavar="RUN", help="Run steps of this flow's run instead, in this folder.", of=("run",)),
     ] = None,
     store: Store = None,
     json: Json = False,
-    command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What is run for each task.")] = None,
+    command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="The command for each task.")] = None,
 ) -> None:
-    """Join the watch with one agent: run COMMAND for each task that it gets, watched like any other.
+    """Start one agent without allswell.toml: run COMMAND for each task that it gets.
 
-    COMMAND may name {prompt}, {prompt_file}, {payload}, {handover} and so on; without any, the prompt is its last word.
+    COMMAND may name {prompt}, {prompt_file}, {payload}, {handover} and so on. Without any, the prompt is the last
+    argument.
     """
     from allswell.domain.agents.fleet import PLACES, WORK, AgentSpec, Fleet, wrong_with_agent
     from allswell.domain.duration import parse
@@ -203,11 +214,11 @@ def _supervise(
             plan.tell(_figures(context.settings, fleet))
         if not drain:
             where = f"{many(supervisor.slots, 'slot')} as {name!r}, on {context.identity}"
-            plan.tell(f"watching {where}; Ctrl-C stops in good order")
+            plan.tell(f"watching {where}; Ctrl-C stops")
         try:
             await supervisor.run()
         except LeaseLost as lost:
-            ended = "this one has ended its agents, and needs another name (--name)"
+            ended = "its agents were ended; use another name (--name)"
             remark(f"allswell: {plain(lost.reason)}: {plain(name)}; {ended}")
             raise CliExit(Exit.LEASE_LOST) from None
         if ABANDONED:  # functions that would not be cancelled: asyncio would wait for them for ever
@@ -322,6 +333,6 @@ def _telling(plan: SupervisorPlan, context: CliContext) -> SupervisorPlan:
         try:
             made.append(make_sink(spec))
         except Refused as error:
-            plan.tell(f"the sink {spec.name} is told nothing: {error.message}; `allswell sinks check`")
+            plan.tell(f"the sink {spec.name} gets no messages: {error.message}; `allswell sinks check`")
     delivering = partial(deliver_requests, posting=posting_of(context.settings, plan.clock.wall))
     return replace(plan, beside=[delivering, *([partial(run_sinks, sinks=made)] if made else ())])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from allswell.flows.run.runner import Runner, Summary
     from allswell.flows.run.state import CutOff, RunStanding
     from allswell.flows.spec import Flow
+    from allswell.store.views import Views
 
 
 # The question of F11, put to whoever resumes a run: what to do about a step that was cut off at its work.
@@ -42,10 +43,10 @@ def choices_of(given: Sequence[str]) -> dict[str, CutOffChoice]:
         if word not in tuple(CutOffChoice):
             near = nearest(word, tuple(CutOffChoice))
             hint = f"; did you mean {near!r}?" if near else ""
-            text = f"{word!r} is none of {', '.join(CutOffChoice)}{hint}"
+            text = f"{word!r} is not one of {', '.join(CutOffChoice)}{hint}"
             raise Refused("unknown_option", text, where="--choose")
         if step in found:
-            raise Refused("bad_choice", f"{step or 'one for all'} is chosen twice", where="--choose")
+            raise Refused("bad_choice", f"{step or 'one for all'} is given twice", where="--choose")
         found[step] = CutOffChoice(word)
     return found
 
@@ -55,7 +56,7 @@ def chosen(context: CliContext, cuts: Sequence[CutOff], choices: Mapping[str, Cu
     names = {cut_off.step for cut_off in cuts}
     for name in choices:
         if name and cuts and name not in names:
-            text = f"there is nothing to choose about {name!r}; cut off with changes: {', '.join(sorted(names))}"
+            text = f"{name!r} was not cut off with changes; these were: {', '.join(sorted(names))}"
             raise Refused("unknown_step", text, where="--choose")
     decided = {
         cut_off.step: choices[cut_off.step] if cut_off.step in choices else choices[""]
@@ -83,7 +84,7 @@ def _asked(cut_off: CutOff) -> CutOffChoice | None:
     word = said.strip().lower() or cut_off.offer.recommendation.value
     fits = [one for number, one in enumerate(cut_off.offer.options, 1) if word == str(number) or one.startswith(word)]
     if len(fits) != 1:
-        raise Refused("unknown_option", f"{word!r} is none of {', '.join(cut_off.offer.options)}", where="choice")
+        raise Refused("unknown_option", f"{word!r} is not one of {', '.join(cut_off.offer.options)}", where="choice")
     return fits[0]
 
 
@@ -95,11 +96,11 @@ def _tell_cut(cut_off: CutOff) -> None:
     if cut_off.shared:
         others = sorted({step for also in cut_off.shared.values() for step in also})
         shown = ", ".join(list(cut_off.shared)[:8])
-        remark(f"of these may be of {', '.join(others)}, which ran beside it: {plain(shown)}")
+        remark(f"some of these may belong to {', '.join(others)}, which ran beside it: {plain(shown)}")
     means = {
         "retry_step": "run it again on top of them",
         "discard_and_retry": "keep them on a recovery ref, put the files back as they were, and run it again",
-        "escalate": "put it before a human, and go on with the rest",
+        "escalate": "ask a human, and go on with the rest",
     }
     for number, option in enumerate(cut_off.offer.options, 1):
         best = f"  (recommended: {cut_off.offer.reason})" if option is cut_off.offer.recommendation else ""
@@ -119,6 +120,8 @@ def how_to_choose(base: RunBase, cuts: Sequence[CutOff]) -> str:
 
 # What a flow came to, told at its end: in words with what to do next, or as data.
 
+_OVER = ("done", "cancelled")
+"""Reasons for which a run ended that nothing goes on after."""
 CODES = {
     "done": Exit.FINE,
     "failed": Exit.FAILED,
@@ -214,7 +217,8 @@ def add_to(app: Commands) -> None:
         RUNNING,
         "resume",
         resume,
-        "allswell resume r_…    go on with what is not done",
+        "allswell resume        go on with the last run that was not finished",
+        "allswell resume r_…    go on with this one",
         "allswell resume r_… --choose discard_and_retry    put its files back first",
         "allswell resume r_… --choose plan=escalate        about one step of several",
     )
@@ -251,18 +255,29 @@ def run_flow(context: CliContext, file: str, given: Sequence[str], jobs: int) ->
 
 
 def resume(
-    run: Annotated[str, Argument(metavar="RUN", help="The run, as `allswell runs` lists it.", of=("run",))],
+    run: Annotated[
+        str | None,
+        Argument(
+            metavar="RUN", help="The run, as `allswell runs` lists it. Default: the last that can go on.", of=("run",)
+        ),
+    ] = None,
     choose: Annotated[
         list[str] | None,
-        Option("--choose", metavar="[STEP=]CHOICE", help="What to do about a step that was cut off, or about all."),
+        Option(
+            "--choose",
+            metavar="[STEP=]CHOICE",
+            help="retry_step, discard_and_retry or escalate, for one step or for all.",
+        ),
     ] = None,
-    jobs: Annotated[int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Steps at once.")] = 16,
+    jobs: Annotated[
+        int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Maximum number of steps at once.")
+    ] = 16,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Go on with a flow that was cut off, failed or timed out; steps that are done are not run again.
+    """Continue a flow that was interrupted, failed or timed out; finished steps are not run again.
 
-    A step that was cut off with uncommitted changes is asked about: retry_step runs it again on top of them,
+    If a step was cut off with uncommitted changes, you are asked what to do: retry_step runs it again on top of them,
     discard_and_retry keeps them on a recovery ref and puts the files back as they were when the step began, escalate
     asks a human.
     """
@@ -272,7 +287,7 @@ def resume(
     if choose:
         context.for_humans("resume --choose")
     choices = choices_of(choose or ())
-    base = find_base(context.home, run)
+    base = find_base(context.home, run) if run is not None else _last_unfinished(context)
     if not Path(base.record.folder).is_dir():
         text = f"the folder {base.record.folder}, in which the flow ran, is gone"
         raise Refused("no_directory", text, where="run")
@@ -287,6 +302,28 @@ def resume(
 
         summary = context.run(work)
     finish(context, summary)
+
+
+def _last_unfinished(context: CliContext) -> RunBase:
+    """The last run that can go on: no process runs it, and it was neither finished nor called off."""
+    from allswell.domain.ids import RunId
+    from allswell.flows.run.folder import RunBase, all_records
+
+    records = all_records(context.home)
+    hint = "`allswell run FLOW.yaml` starts one, `allswell runs` lists runs"
+    if not records:
+        raise Refused("unknown_run", "no flow was run here yet", where="RUN", hint=hint)
+
+    async def not_over(views: Views) -> set[str]:
+        rows = {record.run: await views.view_run(RunId(record.runs[-1])) for record in records if record.runs}
+        return {run for run, row in rows.items() if row is None or row.reason not in _OVER}
+
+    unfinished = context.look(not_over)
+    for record in records:
+        base = RunBase(context.home, record)
+        if record.run in unfinished and not base.is_running():
+            return base
+    raise Refused("unknown_run", "no run here can go on", where="RUN", hint=hint)
 
 
 async def _resumed(
@@ -362,7 +399,9 @@ async def _discarded(
             )
         if one.left and not context.json:
             more = f" and {len(one.left) - 8} more" if len(one.left) > 8 else ""
-            remark(f"left as they are, as others may have changed them too: {plain(', '.join(one.left[:8]))}{more}")
+            remark(
+                f"not put back, because other steps may have changed them too: {plain(', '.join(one.left[:8]))}{more}"
+            )
     return [one.kept.name for one in done]
 
 
@@ -436,7 +475,7 @@ def _stopped(context: CliContext, runner: Runner, number: signal.Signals) -> Non
     first = not runner.interrupted
     runner.interrupt(signal.Signals(number).name)
     if first and not context.json and runner.active:
-        remark(f"stopping {len(runner.active)} steps, with what they have kept; again to stop at once")
+        remark(f"stopping {len(runner.active)} steps, keeping their work; press Ctrl-C again to stop at once")
 
 
 async def _end(watch: Watch, run: RunId, summary: Summary) -> None:
@@ -451,7 +490,7 @@ def _inputs(given: Sequence[str]) -> dict[str, str]:
     for one in given:
         name, sign, value = one.partition("=")
         if not sign or not name:
-            raise Refused("bad_input", f"an input is given as NAME=VALUE, not {one!r}", where="--input")
+            raise Refused("bad_input", f"an input must be NAME=VALUE, not {one!r}", where="--input")
         if name in found:
             raise Refused("bad_input", f"the input {name} is given twice", where="--input")
         found[name] = value
@@ -508,11 +547,11 @@ def _add_graph(app: Commands) -> None:
 def graph(
     file: Annotated[str, Argument(metavar="FLOW", help="A flow (YAML), or `-` for standard input.")],
     svg: Annotated[
-        str | None, Option("--svg", metavar="FILE", help="Write a picture; `-` for standard output.")
+        str | None, Option("--svg", metavar="FILE", help="Write an SVG picture to this file; `-` for standard output.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Draw a flow: its steps in waves, what each needs, and the longest way through it."""
+    """Draw a flow: its steps in the order in which they run, what each needs, and the longest path."""
     # moved
     from allswell.flows.graph import lay_out
     from allswell.views.flow import GraphShape, PictureShape
@@ -566,7 +605,7 @@ def _told(flow: Flow, nodes: Sequence[GraphNode]) -> str:
     names = [node.id for node in way]
     if len(names) > _LISTED_STEPS:
         names = [*names[:3], "…", *names[-2:]]
-    end = f"● the longest way through it: {' → '.join(names)}; limit {show(flow.timeouts.flow)}"
+    end = f"● the longest path: {' → '.join(names)}; limit {show(flow.timeouts.flow)}"
     return "\n".join([head, "", table(columns, rows), "", sentence(paint(plain(end), "dim"))])
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from allswell.domain.ids import Millis
     from allswell.engine.watch import Watch
 
-Name = Annotated[str, Argument(metavar="NAME", help="Whose it is: everything done with it is said to be theirs.")]
+Name = Annotated[
+    str, Argument(metavar="NAME", help="Its owner: whatever is done with the key is recorded under this name.")
+]
 
 
 def add_to(app: Commands) -> None:
@@ -44,20 +46,29 @@ def create(
     ] = None,
     role: Annotated[
         list[str] | None,
-        Option("--role", "-r", metavar="ROLE", help="An agent's: claims for this role; repeatable, * is any."),
+        Option(
+            "--role",
+            "-r",
+            metavar="ROLE",
+            help="For an agent: the role whose tasks it may claim; repeatable, * is any.",
+        ),
     ] = None,
     agent: Annotated[
         list[str] | None,
-        Option("--agent", "-a", metavar="NAME", help="An agent's: holds tasks under it; repeatable. Default: NAME."),
+        Option(
+            "--agent", "-a", metavar="NAME", help="For an agent: the name it works under; repeatable. Default: NAME."
+        ),
     ] = None,
-    expires: Annotated[str | None, Option("--expires", metavar="TIME", help="It holds for so long.")] = None,
+    expires: Annotated[
+        str | None, Option("--expires", metavar="TIME", help="How long the key is valid. Default: for ever.")
+    ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Make a key for a caller from elsewhere, and show it this once.
+    """Make a key for a person or a program on another machine. It is shown once.
 
-    A viewer looks. A submitter hands over work. An agent claims for its roles and speaks for its own leases. An
-    operator looks, hands over, answers and calls off. An admin does all that and makes keys.
+    A viewer reads. A submitter submits tasks. An agent claims tasks of its roles and reports on them. An operator
+    reads, submits, answers and cancels. An admin does all that and makes keys.
     """
     from allswell.domain.duration import parse
     from allswell.views.settings import KeyShape, NewKeyShape
@@ -79,16 +90,16 @@ def create(
 
 
 def link(
-    name: Annotated[str, Argument(metavar="NAME", help="Whose key: a viewer's, an operator's or an admin's.")],
+    name: Annotated[str, Argument(metavar="NAME", help="The name of a viewer's, operator's or admin's key.")],
     at: Annotated[
-        str | None, Option("--at", metavar="URL", help="Where the server is reached. Default: where it runs here.")
+        str | None, Option("--at", metavar="URL", help="The server's address. Default: the server on this machine.")
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Print a link that opens the page for somebody with a key: it works once, for ten minutes.
+    """Print a link that opens the page with a key. It works once, for ten minutes.
 
-    The one that was made before works no longer.
+    An earlier link no longer works.
     """
     from allswell.remote.discovery import known
     from allswell.views.settings import LoginLinkShape
@@ -108,11 +119,11 @@ def link(
 
 
 def list_keys(
-    all_: Annotated[bool, Option("--all", "-a", help="Those that are over, too.")] = False,
+    all_: Annotated[bool, Option("--all", "-a", help="Also keys that have expired or were revoked.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the keys that hold, and what each is for."""
+    """List valid keys and their rights."""
     from allswell.domain.access.key import is_over
     from allswell.views.settings import KeysShape
 
@@ -145,7 +156,7 @@ def list_keys(
 def revoke(
     name: Annotated[str, Argument(metavar="NAME", help="The key's name.")], store: Store = None, json: Json = False
 ) -> None:
-    """End a key: whoever shows it from now on is refused."""
+    """Revoke a key: it is refused from now on."""
     from allswell.views.settings import KeyShape
 
     context = CliContext(store, json=json)
@@ -157,7 +168,7 @@ def revoke(
         return await Keyring(watch).revoke(name, by=_who())
 
     key = context.run(work)
-    words = f"the key {paint(plain(key.name), 'bold')} holds no longer"
+    words = f"the key {paint(plain(key.name), 'bold')} is revoked"
     context.say(KeyShape.of(key, key.created_at), sentence(words))
 
 

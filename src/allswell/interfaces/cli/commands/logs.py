@@ -129,23 +129,24 @@ def add_to(app: Commands) -> None:
 
 def logs(
     what: Annotated[
-        str, Argument(metavar="TASK", help="The task, or one of its receipts; a name where it is unique.", of=("task",))
+        str,
+        Argument(metavar="TASK", help="The task or one of its receipts; a name if only one task has it.", of=("task",)),
     ],
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on as it prints, until the task has ended.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Keep printing until the task has ended.")] = False,
     attempt: Annotated[
-        int | None, Option("--attempt", metavar="N", min=1, help="Of this attempt. Default: the last.")
+        int | None, Option("--attempt", metavar="N", min=1, help="Number of the attempt. Default: the last.")
     ] = None,
     limit: Annotated[
-        int | None, Option("--limit", "-n", metavar="N", min=1, help="Begin with the last N only.", show_default=False)
+        int | None, Option("--limit", "-n", metavar="N", min=1, help="Only the last N lines.", show_default=False)
     ] = None,
-    raw: Annotated[bool, Option("--raw", help="As it was printed, protocol lines and all.")] = False,
+    raw: Annotated[bool, Option("--raw", help="Exactly as it was printed.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show what an attempt has printed: messages, tool calls, what came of them, what it cost.
+    """Show what an attempt has printed: messages, tool calls and their results, costs.
 
-    Lines of Claude Code (`--output-format stream-json`) and of Codex (`exec --json`) are made readable; other lines
-    stand as they were printed. With --json, one object on each line. Of more than 16 MiB, beginning and end are kept.
+    Lines of Claude Code (`--output-format stream-json`) and of Codex (`exec --json`) are made readable; other lines are
+    shown as they were printed. With --json, one object on each line. Of more than 16 MiB, beginning and end are kept.
     """
     if raw and json:
         raise Refused("usage", "--raw is what was printed, and --json what it means: choose one", where="--raw")
@@ -239,13 +240,13 @@ class _Telling:
         task = self._seen.row.task
         begun = max(task.record.token, self._seen.held or 0)
         if not begun:
-            text = f"{task.name} has printed nothing: no attempt has begun; `allswell why {task.id}` tells why"
+            text = f"{task.name} has printed nothing: no attempt has begun; `allswell why {task.id}` says why"
         elif attempt is not None and attempt > begun:
             text = f"{task.name} has had {begun} attempt{'' if begun == 1 else 's'}, and no attempt {attempt}"
         else:
             text = (
                 f"nothing is kept here of what attempt {attempt or begun} at {task.name} printed: it printed nothing,"
-                " it ended well under `allswell run`, which has shown it, or nobody here ran it"
+                " it ended well under `allswell run`, which has shown it, or it ran elsewhere"
             )
         return Refused("no_log", text, where="TASK")
 
@@ -262,7 +263,7 @@ class _Telling:
                 if self._seen.over:
                     return
                 if self._seen.asks:
-                    remark(f"allswell: it waits for a human; `allswell why {self._task}` tells for what")
+                    remark(f"allswell: it waits for a human; see `allswell why {self._task}`")
                     return
                 flush()
                 time.sleep(_ASKED_EVERY)
@@ -293,7 +294,7 @@ class _Telling:
                 if over:
                     break
                 if not warned and any(reader.too_long for _, reader in readers):
-                    remark("allswell: it has printed very much; the end of it is shown when it has ended")
+                    remark("allswell: it has printed very much; the rest is shown when it has ended")
                     warned = True
                 flush()
                 time.sleep(_EVERY)
@@ -308,8 +309,8 @@ class _Telling:
             if self._seen.held != number:
                 break
             if time.monotonic() >= until:
-                text = f"attempt {number} is not supervised from here: what it prints does not come by"
-                remark(f"allswell: {text}; `allswell show {self._task}` tells who has it")
+                text = f"attempt {number} runs elsewhere: its output is not here"
+                remark(f"allswell: {text}; `allswell show {self._task}` shows who holds it")
                 break
             time.sleep(_EVERY)
         return files

@@ -60,13 +60,13 @@ def add_to(app: Commands) -> None:
 
 def receipts(
     task: Annotated[
-        str | None, Option("--task", "-t", metavar="ID", help="Only those of this task.", of=("task",))
+        str | None, Option("--task", "-t", metavar="ID", help="Only receipts of this task.", of=("task",))
     ] = None,
-    limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, help="The last N.")] = _PAGE,
+    limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")] = _PAGE,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the receipts of attempts that did not end well, or left their work on a branch, the newest last."""
+    """List receipts, the newest last: of attempts that did not end well, or left work on a branch."""
     from time import time_ns
 
     from allswell.views.fields import millis
@@ -147,7 +147,7 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
     )
     parts = [facts, sentence(plain(receipt.says))]
     if said:
-        parts.append(f"{paint('the end of what it said', 'dim')}\n" + block("\n".join(said), "  "))
+        parts.append(f"{paint('end of its output', 'dim')}\n" + block("\n".join(said), "  "))
     if receipt.verification is not None:
         parts.append(_verification(receipt.verification))
     if receipt.evidence:
@@ -180,21 +180,19 @@ def _verification(came: VerificationShape) -> str:
 
 
 def recover(
-    what: Annotated[
-        str, Argument(metavar="TASK", help="The task whose work is wanted, or one of its receipts.", of=("task",))
-    ],
+    what: Annotated[str, Argument(metavar="TASK", help="The task, or one of its receipts.", of=("task",))],
     into: Annotated[str | None, Option("--into", metavar="DIR", help="Write it into this folder.")] = None,
     apply: Annotated[bool, Option("--apply", help="Write it back to where it was.")] = False,
     attempt: Annotated[
-        int | None, Option("--attempt", metavar="N", min=1, help="Of this attempt. Default: the last.")
+        int | None, Option("--attempt", metavar="N", min=1, help="Number of the attempt. Default: the last.")
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Give back the work of an attempt that did not end well.
+    """Bring back the work of an attempt that did not end well.
 
-    Nothing that is there is overwritten: a saved file replaces only what nobody has touched since; anything else stays,
-    and the saved one is put beside it as NAME.recovered. With neither --into nor --apply, it only says what there is.
+    A file is replaced only if it was not changed since; otherwise it stays, and the saved one is put beside it as
+    NAME.recovered. With neither --into nor --apply, nothing is written: it lists what was kept.
     """
     from allswell.interfaces.cli.commands import show
     from allswell.views.receipt import RecoverShape, RecoveryShape
@@ -209,8 +207,8 @@ def recover(
         context.say(RecoverShape(work, None if work is not None else kept, None), said)
         return
     if work is not None or kept is None:
-        text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it was left"
-        hint = f"`{shlex.join(['allswell', 'recover', what])}` tells where"
+        text = f"nothing has to be recovered: the attempt ended well, and the work of {what!r} is where it was left"
+        hint = f"`{shlex.join(['allswell', 'recover', what])}` says where"
         raise Refused("no_snapshot", text, where="TASK", hint=hint)
     from allswell.runtime.receipts import Receipts
     from allswell.runtime.workspace.recover import recover as give_back
@@ -243,7 +241,7 @@ def _check_place(context: CliContext, snapshot: Snapshot) -> None:
     known = context.look(lambda views: known_of(views, snapshot.task))
     agents = [spec.cwd for spec in context.settings.fleet.agents.values()]
     if not is_place(folder, snapshot.task, known, home, agents):
-        text = f"its receipt says that the work came from {folder}, and nothing says that this task was worked on there"
+        text = f"its receipt says that the work came from {folder}, and this task was not run there, as far as is known"
         raise Refused("other_folder", f"{text}; go there to apply it, or use --into DIR", where="--apply")
 
 
@@ -271,7 +269,7 @@ def _with_work(context: CliContext, what: str, attempt: int | None) -> ReceiptSh
         raise Refused("no_snapshot", f"no attempt at {what!r} has left a receipt here{hint}", where="TASK")
     tasks = {seen.task_id for seen in found}
     if len(tasks) > 1:
-        text = f"several tasks are called {what!r}: {', '.join(sorted(tasks))}; name one by its id"
+        text = f"several tasks have the name {what!r}: {', '.join(sorted(tasks))}; name one by its id"
         raise Refused("ambiguous", text, where="TASK")
     meant = [seen for seen in found if attempt in (None, seen.attempt)]
     if done := [seen for seen in meant if seen.branch is not None]:
@@ -345,19 +343,20 @@ def _add_diff(app: Commands) -> None:
 
 def diff(
     what: Annotated[
-        str, Argument(metavar="TASK", help="The task, or one of its receipts; a name where it is unique.", of=("task",))
+        str,
+        Argument(metavar="TASK", help="The task or one of its receipts; a name if only one task has it.", of=("task",)),
     ],
     attempt: Annotated[
-        int | None, Option("--attempt", metavar="N", min=1, help="Of this attempt. Default: the last.")
+        int | None, Option("--attempt", metavar="N", min=1, help="Number of the attempt. Default: the last.")
     ] = None,
-    stat: Annotated[bool, Option("--stat", help="Only which files, and how much.")] = False,
+    stat: Annotated[bool, Option("--stat", help="Only file names and numbers of lines.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show what an attempt has changed since it began, whatever its end; while it runs, up to now.
+    """Show the changes of an attempt as a diff; while it runs, those so far.
 
-    What was there before, committed or not, is not part of it. Where there was too much to note at its beginning, it is
-    compared with HEAD, and says so.
+    Changes from before the attempt, committed or not, are left out. If there was too much to record when it began, the
+    diff is against HEAD, and a line says so.
     """
     context = CliContext(store, json=json)
     if what.startswith("rc_"):
@@ -375,7 +374,7 @@ def diff(
             f"allswell: since HEAD, because not all was noted when attempt {found.attempt} began: {plain(found.gap)}"
         )
     for path in found.unshown:
-        remark(f"allswell: {plain(path)} differs too; its bytes were not kept")
+        remark(f"allswell: {plain(path)} differs too; its content was not kept")
     if not found.changed:
         earlier = (
             f"; --attempt {found.attempt - 1} shows the one before" if attempt is None and found.attempt > 1 else ""

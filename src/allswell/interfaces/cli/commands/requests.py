@@ -24,7 +24,7 @@ def add_to(app: Commands) -> None:
         WORKING,
         "request",
         request,
-        'allswell request expert "which index does this query need?"  a focused request to whoever has a role',
+        'allswell request expert "which index does this query need?"  a short request to an agent with this role',
         'allswell request oracle "server access"  ask the agent oracle: 5 minutes, 2 retries',
         'allswell request oracle "server access" --kind handoff',
         'allswell request role:ops "restart it" --kind collaboration --retries 1',
@@ -37,7 +37,7 @@ def request(
     to: Annotated[
         str, Argument(metavar="TO", help="A role (of a delegation); else an agent, role:ROLE, or an address.")
     ],
-    text: Annotated[str, Argument(metavar="TEXT", help="What is asked of it, in a line.")],
+    text: Annotated[str, Argument(metavar="TEXT", help="The request, in one line.")],
     payload: Annotated[
         str | None, Argument(metavar="PAYLOAD", help="JSON, @file, or - for standard input.", show_default=False)
     ] = None,
@@ -47,26 +47,33 @@ def request(
             "--kind",
             "-k",
             metavar="KIND",
-            help="delegation, handoff, status_check, collaboration or webhook; default: as TO is.",
+            help="delegation, handoff, status_check, collaboration or webhook. Default: depends on TO.",
         ),
     ] = None,
     timeout: Annotated[
-        str | None, Option("--timeout", metavar="TIME", help="Of each delivery; never more than you have left.")
+        str | None,
+        Option(
+            "--timeout",
+            metavar="TIME",
+            help="Time limit of each delivery; never more than your own. Default: by kind (2m to 10m).",
+        ),
     ] = None,
     retries: Annotated[
-        int | None, Option("--retries", metavar="N", min=0, help="How often it is delivered again.")
+        int | None,
+        Option("--retries", metavar="N", min=0, help="Number of further deliveries. Default: by kind (0 to 3)."),
     ] = None,
     again: Annotated[
-        str | None, Option("--again", metavar="TIME", help="Once it has blocked your task: ask anew so much later.")
+        str | None,
+        Option("--again", metavar="TIME", help="If it blocks your task, ask again after this time. Default: never."),
     ] = None,
     role: Annotated[
-        str, Option("--role", metavar="ROLE", help="Who else may answer before it is given up; default: anybody.")
+        str, Option("--role", metavar="ROLE", help="Who else may answer before it is given up. Default: any agent.")
     ] = "",
     lease: Annotated[
-        str | None, Option("--lease", "-l", metavar="TIME", help="As of claim, for what you get instead.")
+        str | None, Option("--lease", "-l", metavar="TIME", help="As in `claim`, for the task that you get instead.")
     ] = None,
     no_wait: Annotated[
-        bool, Option("--no-wait", help="Go on: its id is printed, the answer comes with a check-in.")
+        bool, Option("--no-wait", help="Do not wait: the id is printed, and a later check-in shows the answer.")
     ] = False,
     task: Task = None,
     token: Token = None,
@@ -77,10 +84,10 @@ def request(
     """Ask another agent, and wait for the answer.
 
     You keep your own task meanwhile. An agent that is known, and role:ROLE, are asked for collaboration, an address by
-    a webhook; anything else is a role, and a delegation to it. A delegation is tried once; that it fails or expires is
-    yours to deal with.
+    a webhook; anything else is a role, and a delegation to it. A delegation is tried once; if it fails or expires,
+    you must deal with it.
 
-    All other kinds are delivered again, and where nobody answers (exit code 124), your task waits for the answer: you
+    All other kinds are delivered again, and if no answer comes (exit code 124), your task waits for the answer: you
     are done with it, and are given the next one. Exit code 1 says that it failed, or that a delegation expired.
     """
     from allswell.actions.holder import RequestDraft
@@ -121,8 +128,8 @@ def _tell(context: CliContext, came: RequestedShape) -> None:
     from allswell.interfaces.cli.rendering import harmless
 
     if came.blocked:
-        context.say(came, "nothing else is there to do" if came.next is None else told_claim(came.next))
-        text = f"nobody has answered {came.request_id}: your task waits for that, and is not yours now"
+        context.say(came, "there is no other task" if came.next is None else told_claim(came.next))
+        text = f"no answer from {came.request_id}: your task waits for that, and is not yours now"
         context.leave(Exit.TIMED_OUT, text)
     answer = came.result if isinstance(came.result, str) else _json(came.result)
     context.say(came, harmless(answer) if sys.stdout.isatty() else answer)
@@ -140,7 +147,7 @@ def _json(value: object) -> str:
 
 Roles = Annotated[
     list[str] | None,
-    Option("--role", "-r", metavar="ROLE", help="A role that you have; repeatable.", of=("role",)),
+    Option("--role", "-r", metavar="ROLE", help="A role of yours; repeatable.", of=("role",)),
 ]
 
 
@@ -151,8 +158,8 @@ def _add_inbox(app: Commands) -> None:
         "inbox",
         inbox,
         "allswell inbox --agent oracle",
-        "allswell inbox --agent oracle --role ops --wait 10m  wait for what was not listed before",
-        "allswell inbox --agent oracle --mesh                 what others are asked, and you may answer",
+        "allswell inbox --agent oracle --role ops --wait 10m  wait for a new one",
+        "allswell inbox --agent oracle --mesh                 also requests to others",
     )
     app.add(
         WORKING,
@@ -165,18 +172,14 @@ def _add_inbox(app: Commands) -> None:
 
 
 def inbox(
-    wait: Annotated[
-        str, Option("--wait", "-w", metavar="TIME", help="Wait so long for one that was not listed before.")
-    ] = "0",
-    mesh: Annotated[
-        bool, Option("--mesh", help="What is addressed to others: everybody was asked, so you may answer.")
-    ] = False,
+    wait: Annotated[str, Option("--wait", "-w", metavar="TIME", help="Wait this long for a new one.")] = "0",
+    mesh: Annotated[bool, Option("--mesh", help="Also requests to other agents that you may answer.")] = False,
     role: Roles = None,
     agent: Agent = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show what other agents ask of you; exit code 5 when there is nothing."""
+    """List requests of other agents to you; exit code 5 if there are none."""
     from allswell.domain.duration import parse
     from allswell.views.message import InboxShape
 
@@ -188,7 +191,7 @@ def inbox(
     shown = "\n\n".join(map(_in_words, items))
     context.say(InboxShape.of(items), shown)
     if not items:
-        context.leave(Exit.NOTHING, None if json else f"no agent asks anything of {'the mesh' if mesh else 'you'}")
+        context.leave(Exit.NOTHING, None if json else f"no open request to {'the mesh' if mesh else 'you'}")
 
 
 def _in_words(item: InboxItem) -> str:
@@ -221,28 +224,30 @@ def respond(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Answer a request; the first answer counts, and a late one too."""
+    """Answer a request; the first answer counts, also if it is late."""
     from allswell.views.message import RespondedShape
 
     context = CliContext(store, json=json)
     said = _answer_of(answer)
-    inbox_work(context, store, (agent, role), "who answers", lambda inbox: inbox.respond(request, said))
+    inbox_work(context, store, (agent, role), "which agent", lambda inbox: inbox.respond(request, said))
     context.say(RespondedShape(request), f"{request} is answered")
 
 
 def decline(
     request: Annotated[str, Argument(metavar="REQUEST", help="Its id, as `allswell inbox` shows it.")],
-    reason: Annotated[str, Argument(metavar="REASON", help="Why, for the agent that asks.", show_default=False)] = "",
+    reason: Annotated[
+        str, Argument(metavar="REASON", help="Reason, for the agent that asked.", show_default=False)
+    ] = "",
     role: Roles = None,
     agent: Agent = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Decline a request that is addressed to you; the agent that asks learns of it at once."""
+    """Decline a request to you; the agent that asked is told at once."""
     from allswell.views.message import DeclinedShape
 
     context = CliContext(store, json=json)
-    inbox_work(context, store, (agent, role), "who declines", lambda inbox: inbox.decline(request, reason))
+    inbox_work(context, store, (agent, role), "which agent", lambda inbox: inbox.decline(request, reason))
     context.say(DeclinedShape(request), f"{request} is declined")
 
 

@@ -101,7 +101,7 @@ def agent_called(context: CliContext, name: str) -> AgentSpec:
     from allswell.engine.lookup import did_you_mean
 
     other = did_you_mean(name, agents) or (f"; there are: {', '.join(agents)}" if agents else "")
-    hint = other or f": add [agents.{name}] to allswell.toml (docs/supervisor.md)"
+    hint = other or f": add [agents.{name}] to allswell.toml (`allswell help fleet`)"
     raise Refused("unknown_agent", f"no agent is called {name!r}{hint}", where="--agent")
 
 
@@ -139,54 +139,52 @@ def add_to(app: Commands) -> None:
         "allswell run --agent coder -- claude -p 'fix it'    the limits of [agents.coder]",
         "allswell run flow.yaml -i branch=main    a flow, step by step",
         "git diff | allswell run -- claude -p 'review it'",
-        "allswell run --verify 'make test' -- claude -p 'mend the parser'",
+        "allswell run --verify 'make test' -- claude -p 'fix the parser'",
         "allswell run --resume t_…                the same command once more",
     )
 
 
 def run(
     flow: Annotated[
-        str | None, Argument(metavar="FLOW", help="A flow (YAML), or -- before a command.", show_default=False)
+        str | None, Argument(metavar="FLOW", help="A flow (YAML); write -- before a command.", show_default=False)
     ] = None,
     inputs: Annotated[
         list[str] | None, Option("--input", "-i", metavar="NAME=VALUE", help="An input of the flow; repeatable.")
     ] = None,
     jobs: Annotated[
-        int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="How many steps of a flow run at once.")
+        int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Maximum number of a flow's steps at once.")
     ] = 16,
     timeout: Annotated[
         str | None,
-        Option("--timeout", metavar="TIME", help="The hard limit of each attempt. Default: run_timeout, off."),
+        Option("--timeout", metavar="TIME", help="Time limit of each attempt. Default: run_timeout (off)."),
     ] = None,
     idle: Annotated[
         str | None,
-        Option("--idle", metavar="TIME", help="End it without progress for so long. Default: run_idle, off."),
+        Option("--idle", metavar="TIME", help="End it after this time without progress. Default: run_idle (off)."),
     ] = None,
     retries: Annotated[
-        int | None, Option("--retries", metavar="N", min=0, max=1_000, help="Try so often again.")
+        int | None, Option("--retries", metavar="N", min=0, max=1_000, help="Number of retries. Default: 0.")
     ] = None,
     grace: Annotated[
-        str | None, Option("--grace", metavar="TIME", help="Between SIGTERM and SIGKILL. Default: 10s.")
+        str | None, Option("--grace", metavar="TIME", help="Time between SIGTERM and SIGKILL. Default: 10s.")
     ] = None,
     keep_children: Annotated[
         bool,
-        Option("--keep-children", help="Leave running what the command leaves in the background (nohup, daemons)."),
+        Option("--keep-children", help="Do not end background processes of the command (nohup, daemons)."),
     ] = False,
     name: Annotated[str | None, Option("--name", metavar="NAME", help="The task's name. Default: the command.")] = None,
     agent: Annotated[
         str | None,
-        Option("--agent", metavar="NAME", help="Start it as [agents.NAME]: with its limits, variables and worktree."),
+        Option("--agent", metavar="NAME", help="Use the limits, variables and worktree of [agents.NAME]."),
     ] = None,
     worktree: Annotated[bool, Option("--worktree", help="Run it in a git worktree of its own.")] = False,
     interactive: Annotated[
-        bool, Option("--interactive", "-it", help="The command has our terminal and a person at it, who may think.")
+        bool, Option("--interactive", "-it", help="A person uses the command: being idle is fine.")
     ] = False,
-    no_tty: Annotated[
-        bool, Option("--no-tty", help="The command sees no terminal, though we have one: nothing to read, two pipes.")
-    ] = False,
-    no_stdin: Annotated[bool, Option("--no-stdin", help="The command has nothing to read, whatever we have.")] = False,
+    no_tty: Annotated[bool, Option("--no-tty", help="Give the command no terminal and no input.")] = False,
+    no_stdin: Annotated[bool, Option("--no-stdin", help="Give the command no standard input.")] = False,
     clean_env: Annotated[
-        bool, Option("--clean-env", help="Hand on only what every command needs, and what -e names.")
+        bool, Option("--clean-env", help="Pass on only basic variables (PATH, HOME …) and those of -e.")
     ] = False,
     hand_on: Annotated[
         list[str] | None,
@@ -194,38 +192,43 @@ def run(
     ] = None,
     verify: Annotated[
         str | None,
-        Option("--verify", metavar="CMD", help="A command that must pass before it is done; no shell reads it."),
+        Option(
+            "--verify",
+            metavar="CMD",
+            help="A command that must pass before the task is done; it is run without a shell.",
+        ),
     ] = None,
     resume: Annotated[
         str | None,
-        Option("--resume", metavar="TASK", help="Run a task's command once more, as its next attempt.", of=("task",)),
+        Option(
+            "--resume", metavar="TASK", help="Run the command of this task again, as its next attempt.", of=("task",)
+        ),
     ] = None,
     store: Store = None,
     json: Json = False,
     command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What to run, with its arguments.")] = None,
 ) -> None:
-    """Run any command under watch, with no time limit unless you ask for one; or a flow. Its work is kept.
+    """Run any command, say when it hangs, and keep its work; or run a flow.
 
-    A command that has shown no sign of progress for five minutes is not ended: one line says so, and what to type.
-    --timeout and --idle end it, and so do the settings run_timeout and run_idle. With --agent NAME it has the limits
-    that NAME has under `allswell up`, and says them first.
+    A command has no time limit unless you set one. If it shows no progress for five minutes (run_silence), one line
+    says so; it is not ended. It is ended by --timeout and --idle, or by the settings run_timeout and run_idle. With
+    --agent NAME it has the limits that NAME has under `allswell up`.
 
-    A flow's file says what its steps are and how long each may take; `allswell resume` goes on with it. A command's
-    output passes through unchanged, its exit code is ours; 124 means that a limit was reached. At any bad end its
-    uncommitted work is in a snapshot, and a receipt says where.
+    The command's output and exit code are passed on unchanged; exit code 124 means that a limit was reached. If the
+    command does not end well, its uncommitted work is kept in a snapshot, and a receipt says where. A flow is a file
+    that lists steps and their limits; `allswell resume` continues one.
 
-    At a terminal the command has it, as without us: colours, prompts, Ctrl-C and Ctrl-Z work, and nothing of ours is
-    painted until it has ended. With --no-tty it sees none, nor does an agent that is run for one prompt (claude -p,
-    codex exec). An agent without one (claude, codex) is interactive: it is never idle unless --idle is given, as with
-    --interactive. A command reads what is piped to us, and inherits our environment. Some wait for ever for the end of
-    a pipe that nobody closes, codex for one: --no-stdin.
+    At a terminal the command uses it as it would without Allswell: colours, prompts, Ctrl-C and Ctrl-Z work. With
+    --no-tty it has no terminal; nor has an agent that is run with one prompt (claude -p, codex exec). An agent without
+    a prompt (claude, codex) is interactive: it is never idle unless you set --idle. The command reads standard input
+    and inherits the environment. Some commands wait for ever for the end of a pipe (codex does): use --no-stdin.
 
-    What the command leaves in the background (nohup, a daemon) is ended with it, and named; --keep-children leaves it
-    running.
+    Processes that the command leaves in the background (nohup, a daemon) are ended with it and listed; --keep-children
+    leaves them running.
 
-    With --verify, done counts once that command has passed, where the command ran. Where it fails, the same command is
-    run again and told what was found: in ALLSWELL_HANDOVER, for {handover} in its arguments, and on its standard input
-    if that would be empty. After verify_attempts failures a human is asked, and the exit code is 3.
+    With --verify, the command counts as done when CMD has passed in the same folder. If CMD fails, the command is run
+    again and gets the output of CMD: in ALLSWELL_HANDOVER, for {handover} in its arguments, and on its standard input
+    if that is empty. After verify_attempts (3) failures a human is asked, and the exit code is 3.
     """
     _start_warden()
     from allswell.interfaces.cli.run_session import RunSession
@@ -246,7 +249,7 @@ def run(
         raise Refused("usage", "--input is a flow's; name the flow: allswell run FLOW.yaml -i …", where="--input")
     if resume is None and not command:
         options = "[OPTIONS]" if agent is None else f"--agent {agent}"
-        raise Refused("no_command", f"which command? allswell run {options} -- COMMAND…", where="COMMAND")
+        raise Refused("no_command", f"which command? Write: allswell run {options} -- COMMAND…", where="COMMAND")
     if resume is not None and agent is not None:
         text = "--resume keeps the agent that the command was started as; leave --agent out"
         raise Refused("usage", text, where="--agent")
@@ -285,7 +288,7 @@ def _terminal(excluding: Sequence[str], *, interactive: bool) -> Terminal | None
             raise Refused("usage", f"{flag} and --interactive exclude each other", where=flag)
         if not sys.stdin.isatty():
             text = "--interactive needs a terminal, and standard input is none"
-            raise Refused("no_terminal", text, where="--interactive", hint="leave it out: what is piped is handed on")
+            raise Refused("no_terminal", text, where="--interactive", hint="leave it out: what is piped is passed on")
     elif excluding or not sys.stdin.isatty():
         return None
     from allswell.interfaces.cli.terminal import Terminal, foreground_terminal
@@ -307,7 +310,7 @@ def _run_flow(context: CliContext, flow: str, inputs: Sequence[str], jobs: int, 
             raise Refused("usage", text, where="--input")
         raise Refused("no_command", f"put -- before the command: allswell run -- {quote(flow)} …", where="COMMAND")
     if flags:
-        text = f"{flags[0]} is for a command; a flow's file says it for each step, and `allswell resume` goes on"
+        text = f"{flags[0]} is for commands; a flow's file sets it for each step, and `allswell resume` continues it"
         raise Refused("usage", text, where=flags[0])
     run_flow(context, flow, inputs, jobs)
 

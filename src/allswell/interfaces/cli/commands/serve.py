@@ -34,27 +34,29 @@ def add_to(app: Commands) -> None:
 
 def serve(
     listen: Annotated[
-        str, Option("--listen", "-l", metavar="HOST:PORT", help="Where; a port of 0 is any that is free.")
+        str, Option("--listen", "-l", metavar="HOST:PORT", help="Address; port 0 is any free port.")
     ] = "127.0.0.1:8420",
-    unix: Annotated[str | None, Option("--unix", metavar="PATH", help="A unix socket instead, for you alone.")] = None,
-    tls_cert: Annotated[str | None, Option("--tls-cert", metavar="FILE", help="Its certificate chain, PEM.")] = None,
-    tls_key: Annotated[str | None, Option("--tls-key", metavar="FILE", help="The certificate's key, PEM.")] = None,
+    unix: Annotated[
+        str | None, Option("--unix", metavar="PATH", help="Use a unix socket that only you can open.")
+    ] = None,
+    tls_cert: Annotated[str | None, Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[str | None, Option("--tls-key", metavar="FILE", help="Key of the certificate, PEM.")] = None,
     behind_proxy: Annotated[
-        bool, Option("--behind-proxy", help="A proxy in front of it speaks TLS; required for open addresses without.")
+        bool, Option("--behind-proxy", help="A proxy in front of it does TLS. Without TLS, other addresses need this.")
     ] = False,
     host: Annotated[
-        list[str] | None, Option("--host", metavar="NAME", help="A name that it is called by; repeatable.")
+        list[str] | None, Option("--host", metavar="NAME", help="A host name that it answers to; repeatable.")
     ] = None,
     open_metrics: Annotated[
-        bool, Option("--open-metrics", help="Tell /metrics without a key; on this machine alone.")
+        bool, Option("--open-metrics", help="Serve /metrics without a key, on this machine only.")
     ] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Serve the watch over HTTP, to whoever shows a key (`allswell key create`).
+    """Serve the page and the HTTP API; callers need a key (`allswell key create`).
 
-    It sweeps while it runs. Ctrl-C or SIGTERM stops in good order: whoever waits is let go, whoever is being answered
-    gets the answer.
+    The first start makes a key and prints a link that opens the page. Time limits are enforced while it runs. Ctrl-C or
+    SIGTERM stops it; requests that are being answered are finished first.
     """
     context = CliContext(store, json=json)
     context.for_humans("serve")
@@ -63,7 +65,8 @@ def serve(
 
     from allswell.interfaces.http.server import Served, run
 
-    context.check_there()
+    if not context.nothing_yet:  # else it begins here
+        context.check_there()
 
     def tell(line: str) -> None:
         if context.json:
@@ -92,12 +95,12 @@ def listening_at(context: CliContext, place: str) -> Iterator[tuple[socket.socke
     from allswell.interfaces.http.listener import check_address, listening
 
     if is_remote(context.url):
-        raise Refused("not_remote", "the watch is served already, where its store is", where="--serve")
+        raise Refused("not_remote", "the store is on a server already", where="--serve")
     address = _address(place, place if "/" in place else None, None, None, behind_proxy=False, names=None)
     try:
         check_address(address)
     except Refused as error:
-        hint = "`allswell serve` beside it has --tls-cert, --tls-key and --behind-proxy"
+        hint = "run `allswell serve` beside it: it has --tls-cert, --tls-key and --behind-proxy"
         raise Refused(error.code, error.message, where="--serve", hint=hint) from None
     with listening(address) as (made, where):
         yield made, where
@@ -109,7 +112,9 @@ def _check_installed() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        text = "serving over HTTP needs more: pip install 'allswell[server]'"
+        text = (
+            "serving over HTTP needs the extra `server`: install Allswell with it, as in `uv tool install '.[server]'`"
+        )
         raise Refused("no_server", text, where="serve") from error
 
 
@@ -151,8 +156,8 @@ def _add_mcp(app: Commands) -> None:
         WORKING,
         "mcp",
         mcp,
-        "claude mcp add allswell -- allswell mcp     in Claude Code; docs/mcp.md tells more",
-        "allswell mcp --agent ada --role build       speaks for ada alone",
+        "claude mcp add allswell -- allswell mcp     in Claude Code; see `allswell help agent-tools`",
+        "allswell mcp --agent ada --role build       acts for ada only",
         "allswell mcp --store https://watch.example.org:8420  the key comes from ALLSWELL_KEY",
     )
 
@@ -160,14 +165,15 @@ def _add_mcp(app: Commands) -> None:
 def mcp(
     agent: Agent = None,
     role: Annotated[
-        list[str] | None, Option("--role", "-r", metavar="ROLE", help="With --agent: claims for this role; repeatable.")
+        list[str] | None,
+        Option("--role", "-r", metavar="ROLE", help="With --agent: claim tasks of this role; repeatable."),
     ] = None,
     store: Store = None,
 ) -> None:
     """Give agents their tools over the Model Context Protocol (MCP), on standard input and output.
 
-    Where the store is a server's URL, or `allswell serve` runs beside it and ALLSWELL_KEY is set, all is passed on to
-    that server. Inside an attempt that has a supervisor, one speaks for that attempt alone.
+    Where the store is a server's URL, or `allswell serve` runs beside it and ALLSWELL_KEY is set, calls are passed on
+    to that server. Inside an attempt under a supervisor, the tools act for that attempt only.
     """
     context = CliContext(store, json=False)
     if store is None and os.environ.get("ALLSWELL_SOCKET"):
@@ -182,7 +188,7 @@ def mcp(
         run(server, key_from(os.environ))
         return
     if role and agent is None:
-        raise Refused("usage", "--role goes with --agent: who claims for it?", where="--role")
+        raise Refused("usage", "--role needs --agent", where="--role")
     context.check_there()
     try:
         from allswell.interfaces.mcp.server import caller, serve_store
@@ -198,8 +204,8 @@ def _outside_attempts(context: CliContext) -> None:
     except Refused as error:
         if error.code != "not_human":
             raise
-        text = "inside an attempt this speaks through its socket alone, and ALLSWELL_SOCKET is not set, or --store is"
-        hint = "hand ALLSWELL_SOCKET, _SECRET, _TASK and _TOKEN on to it (in Codex: env_vars)"
+        text = "inside an attempt this works only through its socket, and ALLSWELL_SOCKET is not set, or --store is"
+        hint = "pass ALLSWELL_SOCKET, _SECRET, _TASK and _TOKEN on to it (in Codex: env_vars)"
         raise Refused(error.code, text, where="mcp", hint=hint) from None
 
 
@@ -216,7 +222,11 @@ def _within_attempt() -> None:
 
 
 def _not_installed() -> Refused:
-    return Refused("no_mcp", "the tools for agents need more: pip install 'allswell[mcp]'", where="mcp")
+    return Refused(
+        "no_mcp",
+        "the tools for agents need the extra `mcp`: install Allswell with it, as in `uv tool install '.[mcp]'`",
+        where="mcp",
+    )
 
 
 def _server_of(context: CliContext) -> str | None:

@@ -85,10 +85,10 @@ def config(
 
 
 def doctor(*, store: Store = None, json: Json = False) -> None:
-    """Check that all is well, and say what to type where it is not.
+    """Check everything, and say what to type for each problem.
 
-    Exit code 0: fine, or it only waits; 1: something is broken; 3: a human must act; 75: the store cannot be reached.
-    Where both is so, it is 1. `allswell` alone ends with the same.
+    Exit code 0: fine, or only waiting; 1: something is broken; 3: a human must act; 75: the store cannot be reached. 1
+    wins over 3. `allswell` alone has the same exit codes.
     """
     import asyncio
 
@@ -145,7 +145,7 @@ def _named(settings: Settings, name: str) -> list[Row]:
         role = name.removeprefix("roles.").removesuffix(f".{setting}")
         if role and name == f"roles.{role}.{setting}":
             return [settings.explain_one(setting, role)]
-    raise Refused("unknown_setting", f"there is no setting {name!r}; {hint(name)}", where=name)
+    raise Refused("unknown_setting", f"no such setting: {name!r}; {hint(name)}", where=name)
 
 
 def _one(settings: Settings, row: Row) -> str:
@@ -175,7 +175,7 @@ def _all(settings: Settings) -> str:
     store = next(row for row in rows if row.name == "store")
     above = [("store", f"{plain(store.shown)} ({plain(_origin(store))})")]
     above += [("file", plain(_near(file))) for file in settings.files]
-    above += [("note", f"{plain(name)} is no setting, and is ignored") for name in settings.strangers]
+    above += [("note", f"{plain(name)} is not a setting, and is ignored") for name in settings.strangers]
     return f"{pairs(above)}\n\n" + _rows([row for row in rows if row.name != "store"])
 
 
@@ -246,13 +246,15 @@ def _add_init(app: Commands) -> None:
 
 def init(
     agent: Annotated[
-        list[str] | None, Option("--agent", metavar="NAME", help="Only this one; repeatable. Default: you are asked.")
+        list[str] | None, Option("--agent", metavar="NAME", help="Only this agent; repeatable. Default: you are asked.")
     ] = None,
-    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing: every agent that is found, one of each.")] = False,
+    yes: Annotated[
+        bool, Option("--yes", "-y", help="Ask nothing: use every agent that is found, one of each.")
+    ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
     json: Json = False,
 ) -> None:
-    """Set this folder up: find the agents on this machine, and write allswell.toml.
+    """Set up this folder: find agents on this machine, and write allswell.toml.
 
     Each agent gets a working tree of its own for every task, and is ended when it shows no progress for ten minutes.
     Nothing is overwritten. In a git repository the folder .allswell/ is added to .gitignore.
@@ -296,7 +298,7 @@ def _chosen(found: list[KnownAgent], wanted: list[str], *, asks: bool) -> list[K
                 listed = ", ".join(known)
                 text = f"--agent: nothing is known of {plain(name)!r}; known are: {listed}"
                 raise Refused(
-                    "unknown_agent", text, where="--agent", hint="write its entry by hand, see docs/supervisor.md"
+                    "unknown_agent", text, where="--agent", hint="write its entry by hand: `allswell help fleet`"
                 )
         return [known[name] for name in dict.fromkeys(wanted)]
     if not asks or len(found) < 2:
@@ -304,7 +306,7 @@ def _chosen(found: list[KnownAgent], wanted: list[str], *, asks: bool) -> list[K
     names = ", ".join(one.name for one in found)
     there = {one.name: one for one in found}
     while True:
-        answer = _asked(f"Which agents shall take tasks? {names} [all] ").replace(",", " ").split()
+        answer = _asked(f"Which agents should take tasks? {names} [all] ").replace(",", " ").split()
         if not answer or answer == ["all"]:
             return found
         if all(name in there for name in answer):
@@ -342,12 +344,12 @@ def _tell(path: Path, names: list[str], text: str, ignored: str | None, *, dry_r
     if ignored is not None:
         write(sentence(f".allswell/ is added to {plain(ignored)}") + "\n")
     nexts = (
-        [("allswell check", "read it once more")]
+        [("allswell check", "check it")]
         if not names
         else [
-            ('allswell submit "write the changelog"', "hand work over"),
-            ("allswell up", "let the agents take it; Ctrl-C stops"),
-            ("allswell", "how things stand"),
+            ('allswell submit "write the changelog"', "submit a task"),
+            ("allswell up", "start the agents; Ctrl-C stops"),
+            ("allswell", "what runs, and what needs you"),
         ]
     )
     wide = max(len(command) for command, _ in nexts)
@@ -381,19 +383,19 @@ def _folder(name: str) -> Path:
             return here
     except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
         pass
-    raise Refused("no_folder", f"{plain(name)} is no folder", where="FOLDER")
+    raise Refused("no_folder", f"{plain(name)} is not a folder", where="FOLDER")
 
 
 def trust(
-    folder: Annotated[str, Argument(metavar="FOLDER", help="Where to look; default: this one.")] = ".",
+    folder: Annotated[str, Argument(metavar="FOLDER", help="The folder. Default: this one.")] = ".",
     *,
     yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing: you have read it.")] = False,
-    below: Annotated[bool, Option("--below", help="Trust all that lies below the folder, now and later.")] = False,
-    remove: Annotated[bool, Option("--remove", help="Trust what lies here no longer.")] = False,
+    below: Annotated[bool, Option("--below", help="Trust everything below the folder, now and later.")] = False,
+    remove: Annotated[bool, Option("--remove", help="Stop trusting this folder.")] = False,
     listed: Annotated[bool, Option("--list", help="List what you trust, and change nothing.")] = False,
     json: Json = False,
 ) -> None:
-    """Use the settings and the store that came with a folder.
+    """Allow the settings and the store that came with a folder.
 
     A cloned repository can bring an allswell.toml that names commands, or a store with keys of its author. Neither is
     used before you have agreed. Settings are asked about again when what they say has changed, a store when another
@@ -412,15 +414,13 @@ def trust(
     from allswell.runtime.process.identity import is_inside_any
 
     if is_inside_any():
-        text = "`trust` is for humans, and this runs inside an attempt; `allswell ask` puts a question to one"
+        text = "`trust` is for humans, and this runs inside an attempt; `allswell ask` asks a human"
         raise Refused("not_human", text, where="trust")
     if remove:
         paths = known_paths(here)
         for path in paths:
             distrust(Path(path))
-        context.say(
-            TrustedShape(paths), _told(paths, "is not trusted any more", "There was nothing here that you trust.")
-        )
+        context.say(TrustedShape(paths), _told(paths, "is not trusted any more", "Nothing here was trusted."))
         return
     if below:
         agreed = yes or _agrees(here, ["everything below it, now and later"])
@@ -429,7 +429,7 @@ def trust(
         paths = [str(here)] if agreed else []
     else:
         paths = _trusted(here, asks=not yes)
-    context.say(TrustedShape(paths), _told(paths, "is trusted", "Nothing here waits to be trusted."))
+    context.say(TrustedShape(paths), _told(paths, "is trusted", "Nothing here needs to be trusted."))
 
 
 def _told(paths: Sequence[str], what: str, otherwise: str) -> str:
@@ -453,7 +453,7 @@ def _trusted(here: Path, *, asks: bool) -> list[str]:
 
 def _agrees(path: Path, lines: Sequence[str]) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        text = f"{plain(str(path))} waits to be trusted, and there is no terminal to ask at"
+        text = f"{plain(str(path))} is not trusted yet, and there is no terminal to ask you"
         raise Refused("untrusted", text, where=str(path), hint="read it, then type `allswell trust --yes`")
     remark(f"{plain(str(path))} came with this folder. It says, among other things:" if lines else plain(str(path)))
     for line in lines[:_LINES_MOST]:

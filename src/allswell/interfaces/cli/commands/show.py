@@ -59,14 +59,14 @@ def show(
         str,
         Argument(
             metavar="ID",
-            help="A task, a run, a question or a receipt; a name where it is unique.",
+            help="A task, run, question or receipt; a name if only one task has it.",
             of=("task", "run", "question"),
         ),
     ],
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show a task with its attempts, a run, a question or a receipt in full.
+    """Show everything about a task, a run, a question or a receipt.
 
     Inside a supervised attempt a request of its task (m_…) is shown by its supervisor, with its answer.
     """
@@ -131,7 +131,7 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
     if payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
     if result != "null" or task.state == "done":
-        claimed = "result" if task.state == "done" else "result (said, not verified)"
+        claimed = "result" if task.state == "done" else "result (not verified)"
         parts.append(f"{paint(claimed, 'dim')}\n{block(result, '  ')}")
     if shown.attempts:
         columns = (
@@ -240,7 +240,7 @@ def _came_late(ended: AttemptShape) -> str:
         said.append(many(ended.late_checkins, "check-in") + (f": {plain(note)}" if note else ""))
     if not said and ended.late is not None:
         said = ["a result"]
-    return f" (came late, and was kept: {', '.join(said)})" if said else ""
+    return f" (late, kept: {', '.join(said)})" if said else ""
 
 
 async def _run_text(views: Views, shown: ShownRunShape, now: int) -> str:
@@ -272,7 +272,7 @@ async def _run_text(views: Views, shown: ShownRunShape, now: int) -> str:
 # Where the work of a task is that had a worktree of its own and has ended well: for `show`, `why` and `recover`.
 
 _FILES = 20
-_MERGED = {True: "merged", False: "not merged", None: "whether it is merged cannot be told"}
+_MERGED = {True: "merged", False: "not merged", None: "not known whether it is merged"}
 
 
 def work_text(work: WorkShape) -> str:
@@ -313,7 +313,7 @@ def limit_of(run: Run, asked: Sequence[QuestionId], now: int) -> str:
     named = asked[0] if asked else "a question"
     more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
     are = "is" if len(asked) <= 1 else "are"
-    return f"its clock stands while {named}{more} {are} open ({short(left)} left)"
+    return f"its time limit is paused while {named}{more} {are} open ({short(left)} left)"
 
 
 # A flow's run as `show` and `runs` tell it: its folder, its steps, and its timeouts.

@@ -44,7 +44,7 @@ def add_to(app: Commands) -> None:
 
 
 def sinks(store: Store = None, json: Json = False) -> None:
-    """List who is told of what happens, and what still waits for them."""
+    """List sinks (webhooks, alerts, Notion), and messages that wait for them."""
     from allswell.domain.notify.delivery import DeliveryFilter
     from allswell.views.delivery import SinkShape, SinksShape
 
@@ -62,18 +62,16 @@ def sinks(store: Store = None, json: Json = False) -> None:
             found.append(SinkShape(name, kind, name in specs, len(waiting), len(own) - len(waiting), reason))
         return found
 
-    found = context.look(work)
+    found = context.look(work, or_empty=True)
     heads = (
         *(Column("SINK", 8), Column("KIND")),
         *(Column("WAITING", None, right=True), Column("GIVEN UP", None, right=True), Column("WHY", 24)),
     )
     rows = [[one.sink, one.kind or "removed", str(one.waiting), str(one.given_up), one.reason] for one in found]
-    words = table(heads, rows) if rows else "Nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)."
+    words = table(heads, rows) if rows else "No sink is set up. `allswell help notifications` shows how."
     gone = next((one.sink for one in found if not one.set_up), None)
     if gone is not None:
-        words += (
-            f"\n{plain(gone)} is not set up any more: `allswell sinks forget {plain(gone)}` drops what is kept of it."
-        )
+        words += f"\n{plain(gone)} is no longer set up: `allswell sinks forget {plain(gone)}` drops what is kept of it."
     context.say(SinksShape(found), in_words(words))
 
 
@@ -86,15 +84,13 @@ async def _removed(views: Views, specs: Collection[str]) -> list[str]:
 
 
 def forget(
-    name: Annotated[
-        str, Argument(metavar="NAME", help="A sink that is not set up any more, or a follower of your own.")
-    ],
+    name: Annotated[str, Argument(metavar="NAME", help="A sink that is no longer set up, or a follower of your own.")],
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Forget a sink that was removed from the settings: how far it was told, and what still waited for it.
+    """Forget a sink that was removed from the settings, with the messages that waited for it.
 
-    A follower of your own (`watch.follow`) is forgotten by its name, too: one that never comes back counts as behind.
+    A follower of your own (`watch.follow`) is forgotten by its name, too; otherwise it counts as behind for ever.
     """
     from allswell.domain.notify.delivery import DeliveryFilter, follower_name
     from allswell.engine.lookup import did_you_mean
@@ -115,7 +111,7 @@ def forget(
             return 0
         if name not in gone:
             hint = did_you_mean(name, gone) or (f"; there are: {', '.join(gone)}" if gone else "")
-            raise Refused("unknown_sink", f"nothing is kept of a sink {name!r}{hint}", where="NAME")
+            raise Refused("unknown_sink", f"nothing is stored for a sink {name!r}{hint}", where="NAME")
         waiting = await watch.outbox.view_deliveries(DeliveryFilter(name, limit=_MOST))
         await watch.outbox.forget(follower_name(name), name)
         return len(waiting)
@@ -126,7 +122,7 @@ def forget(
 
 
 def check(name: Name = None, store: Store = None, json: Json = False) -> None:
-    """Check that each sink has what it needs: its secrets, its library, routes and addresses that can be read."""
+    """Check each sink: its secrets, its library, its routes and addresses."""
     import asyncio
 
     from allswell.views.delivery import SinksCheckedShape
@@ -166,7 +162,7 @@ def setup(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Make the Notion database that a sink writes to, or check the one it has."""
+    """Create the Notion database of a sink, or check the one it has."""
     import asyncio
 
     from allswell.interfaces.notifications.follower import make_sink
@@ -177,9 +173,7 @@ def setup(
     spec = _chosen(context, name)[name]
     sink = make_sink(spec)
     if not isinstance(sink, NotionSink):
-        raise Refused(
-            "nothing_to_set_up", f"the sink {name} needs no setting up: it is of kind {spec.kind}", where="NAME"
-        )
+        raise Refused("nothing_to_set_up", f"the sink {name} needs no setup: it is of kind {spec.kind}", where="NAME")
 
     async def work() -> str:
         try:
@@ -202,7 +196,7 @@ async def _both(*work: Coroutine[Any, Any, None]) -> None:
 
 
 def run(name: Name = None, store: Store = None, json: Json = False) -> None:
-    """Tell the sinks of what happens, and post requests to addresses, until Ctrl-C; `allswell up` does it by itself."""
+    """Send messages to sinks and post webhook requests, until Ctrl-C; `allswell up` does this by itself."""
     import asyncio
     import signal
 
@@ -220,7 +214,7 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
         following = asyncio.ensure_future(_both(run_sinks(watch, made), delivering))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, following.cancel)
-        told = f"telling {', '.join(sink.name for sink in made)}" if made else "posting webhook requests"
+        told = f"sending to {', '.join(sink.name for sink in made)}" if made else "posting webhook requests"
         said = f"{told}; Ctrl-C stops"
         context.say(SaidShape(moment(await watch.now()), said), said)
         flush()
@@ -232,7 +226,7 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
 
 
 def try_alerts(name: Name = None, store: Store = None, json: Json = False) -> None:
-    """Send a test alert on every route, and say which arrived."""
+    """Send a test alert on every route, and list which arrived."""
     import asyncio
 
     from allswell.views.delivery import AlertsTestedShape
@@ -241,7 +235,7 @@ def try_alerts(name: Name = None, store: Store = None, json: Json = False) -> No
     specs = [spec for spec in _chosen(context, name).values() if spec.kind == "alerts"]
     if not specs:
         said = "no sink of kind alerts is set up here" if name is None else f"the sink {name} is not of kind alerts"
-        raise Refused("no_alerts", f"{said}; docs/sinks.md shows one", where="sinks")
+        raise Refused("no_alerts", f"{said}; `allswell help notifications` shows one", where="sinks")
     found = asyncio.run(_tested(specs))
     words = []
     for one in found:
@@ -268,7 +262,7 @@ async def _tested(specs: Sequence[SinkSpec]) -> list[RouteTestedShape]:
             for target in [one for one in sink.targets if one.startswith(f"{severity}.")]:
                 reason = ""
                 try:
-                    await sink.tell(target, severity, "A test", f"Allswell tells you what is {severity} here.")
+                    await sink.tell(target, severity, "A test", f"A test: {severity} messages arrive here.")
                 except NotDelivered as error:
                     reason = error.failure.reason
                 number = int(target.partition(".")[2]) + 1
@@ -286,20 +280,24 @@ def _chosen(context: CliContext, name: str | None) -> dict[str, SinkSpec]:
 
     known = _known(context)
     if not known:
-        raise Refused("no_sinks", "nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)", where="sinks")
+        raise Refused(
+            "no_sinks",
+            "no sink is set up: add [sinks.NAME] to allswell.toml (`allswell help notifications`)",
+            where="sinks",
+        )
     if name is None:
         return dict(known)
     if name not in known:
         hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
-        raise Refused("unknown_sink", f"there is no sink {name!r}{hint}", where="NAME")
+        raise Refused("unknown_sink", f"no such sink: {name!r}{hint}", where="NAME")
     return {name: known[name]}
 
 
 # `deliveries`: what sinks still have to deliver or have given up; it can be tried again, or dropped.
 
 _PAGE = 100
-SinkOption = Annotated[str | None, Option("--sink", metavar="NAME", help="Only those of this sink.")]
-Id = Annotated[str | None, Argument(metavar="[ID]", help="Which one; the beginning of its id is enough.")]
+SinkOption = Annotated[str | None, Option("--sink", metavar="NAME", help="Only messages of this sink.")]
+Id = Annotated[str | None, Argument(metavar="[ID]", help="Id of the message, or the beginning of it.")]
 
 
 def _add_deliveries(app: Commands) -> None:
@@ -319,12 +317,14 @@ def _add_deliveries(app: Commands) -> None:
 
 def deliveries(
     sink: SinkOption = None,
-    given_up: Annotated[bool, Option("--given-up", help="Only those that were given up.")] = False,
-    limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="At most so many.")] = _PAGE,
+    given_up: Annotated[bool, Option("--given-up", help="Only messages that were given up.")] = False,
+    limit: Annotated[
+        int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="Maximum number of results.")
+    ] = _PAGE,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List what sinks still have to deliver, and what they have given up."""
+    """List messages that sinks have not delivered yet, or have given up."""
     from allswell.domain.notify.delivery import DeliveryFilter
     from allswell.views.delivery import DeliveriesShape
 
@@ -334,13 +334,13 @@ def deliveries(
         which = DeliveryFilter(sink, given_up=True if given_up else None, limit=limit)
         return await views.view_deliveries(which), (await views.view_agenda()).now
 
-    found, now = context.look(work)
+    found, now = context.look(work, or_empty=True)
     if not found:
-        context.say(DeliveriesShape([]), "Nothing waits to be delivered.")
+        context.say(DeliveriesShape([]), context.none("Nothing waits to be delivered."))
         return
     words = table(_COLUMNS, [_row(one, now) for one in found], styled=2)
     if any(one.given_up for one in found):
-        words += in_words("\n`allswell deliveries retry` tries them again; `allswell deliveries drop` ends it.")
+        words += in_words("\n`allswell deliveries retry` tries them again; `allswell deliveries drop` drops them.")
     context.say(DeliveriesShape.of(found), words)
 
 
@@ -363,18 +363,18 @@ def _row(one: Delivery, now: int) -> list[str]:
 
 
 def retry(id_: Id = None, sink: SinkOption = None, store: Store = None, json: Json = False) -> None:
-    """Try deliveries again that were given up or are failing: at once, and as patiently as new ones."""
+    """Retry messages that were given up or are failing."""
     _revise("retried", id_, sink, all_=True, store=store, json=json)
 
 
 def drop(
     id_: Id = None,
     sink: SinkOption = None,
-    all_: Annotated[bool, Option("--all", help="Everything that was given up or is failing.")] = False,
+    all_: Annotated[bool, Option("--all", help="All messages that were given up or are failing.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Drop deliveries that were given up or are failing: nobody will be told."""
+    """Drop messages that were given up or are failing: they are never sent."""
     if id_ is None and not all_:
         raise Refused("usage", "which? name one, or --all that were given up or are failing", where="ID")
     _revise("dropped", id_, sink, all_=all_, store=store, json=json)
@@ -414,6 +414,6 @@ def _meant(kept: Sequence[Delivery], id_: str) -> Delivery:
     """The delivery that an id, or its beginning, names; `Refused` where it names none or several."""
     named = [one for one in kept if one.id == id_] or [one for one in kept if id_ and one.id.startswith(id_)]
     if len(named) != 1:
-        said = f"{len(named)} deliveries begin so" if named else "no delivery has this id, or it was made by now"
+        said = f"{len(named)} messages begin with this" if named else "no message has this id, or it was delivered"
         raise Refused("unknown_delivery", f"{id_!r}: {said}; `allswell deliveries` lists them", where="ID")
     return named[0]

@@ -28,8 +28,8 @@ def add_to(app: registry.Commands) -> None:
         registry.LOOKING,
         "why",
         why,
-        'allswell why "write the changelog"     by name, where only one task has it',
-        "allswell why q_06fa3k9x2v7m.1          a question: each way to answer it",
+        'allswell why "write the changelog"     by name, if only one task has it',
+        "allswell why q_06fa3k9x2v7m.1          a question, and the ways to answer it",
     )
     app.add(registry.LOOKING, "watch", watch)
     app.add(registry.UPKEEP, "demo", demo)
@@ -38,7 +38,7 @@ def add_to(app: registry.Commands) -> None:
         "drill",
         drill,
         "allswell drill --seed 7 --hours 48",
-        "allswell drill --faults crashes=3,pauses  only these, crashes three an hour",
+        "allswell drill --faults crashes=3,pauses  only these; three crashes per hour",
     )
 
 
@@ -83,14 +83,16 @@ def why(
     id_: Annotated[
         str,
         options.Argument(
-            metavar="ID", help="A task, a question or a run; a name where it is unique.", of=("task", "run", "question")
+            metavar="ID",
+            help="A task, question or run; a name if only one task has it.",
+            of=("task", "run", "question"),
         ),
     ],
     *,
     store: options.Store = None,
     json: options.Json = False,
 ) -> None:
-    """Say why something stands where it stands, what comes next, and what you could do."""
+    """Explain a task, a question or a run: why it waits or ended, what comes next, what you can do."""
     context = CliContext(store, json=json)
     from allswell.engine.lookup import find
     from allswell.views.explanation import ExplanationShape, load_explanation
@@ -118,13 +120,13 @@ def why(
 
 def watch(
     *,
-    once: Annotated[bool, options.Option("--once", help="Print one frame and leave.")] = False,
+    once: Annotated[bool, options.Option("--once", help="Print the state once, and end.")] = False,
     store: options.Store = None,
     json: options.Json = False,
 ) -> None:
-    """Watch the work as it goes, what needs you first: choose something, read its log, answer, retry, cancel, dismiss.
+    """Show all work live, what needs you first: read logs, answer, retry, cancel.
 
-    It sweeps while it is open; q quits. It needs the extra `allswell[watch]`; without, one picture is printed.
+    q quits. Time limits are enforced while it is open. It needs the extra `watch`; without it, the state is printed.
     """
     context = CliContext(store, json=json)
     from allswell.engine.watch import Watch
@@ -132,7 +134,7 @@ def watch(
     from allswell.interfaces.tui import live
 
     if once or (at_a_terminal() and not json and not live.can_be_live()):
-        context.look(lambda views: live.once(views, context))
+        context.look(lambda views: live.once(views, context), or_empty=True)
         return
 
     async def work(open_watch: Watch) -> None:
@@ -140,7 +142,7 @@ def watch(
         raise CliExit(Exit.FINE)  # nothing was changed by leaving, so nothing is waited for: the store may be away
 
     try:
-        context.run(work)
+        context.run(work, making=True)
     except KeyboardInterrupt:
         raise CliExit(Exit.FINE) from None
 
@@ -148,15 +150,20 @@ def watch(
 def drill(
     *,
     seed: Annotated[
-        int, options.Option("--seed", metavar="N", help="Which history; the same one again each time.")
+        int,
+        options.Option(
+            "--seed", metavar="N", help="Number of the simulated history; the same number gives the same history."
+        ),
     ] = 1,
-    hours: Annotated[float, options.Option("--hours", metavar="H", min=0.01, max=100_000, help="How long.")] = 24.0,
+    hours: Annotated[
+        float, options.Option("--hours", metavar="H", min=0.01, max=100_000, help="Simulated hours.")
+    ] = 24.0,
     faults: Annotated[
         str, options.Option("--faults", metavar="LIST", help="all, none, or names such as crashes,pauses=2.")
     ] = "all",
     json: options.Json = False,
 ) -> None:
-    """Live through bad days in simulated time: crashes, pauses, lost answers. Every promise is checked at each step."""
+    """Simulate days of crashes, pauses and lost answers in seconds, and check every promise at each step."""
     from allswell.interfaces.cli.commands import drill as drilling
     from allswell.views.commands import DrillShape
 
@@ -171,9 +178,15 @@ def drill(
 
 
 def demo(
-    *, keep: Annotated[str | None, options.Option("--keep", metavar="DIR", help="Play it in this folder.")] = None
+    *,
+    keep: Annotated[
+        str | None,
+        options.Option(
+            "--keep", metavar="DIR", help="Run it in this folder. Default: a new one in the temporary folder."
+        ),
+    ] = None,
 ) -> None:
-    """See it at work: an agent hangs, its work is kept, comes back, and gets done. Ten seconds, real processes."""
+    """See it at work in ten seconds: an agent hangs, its work is kept, brought back, and finished."""
     from allswell.demo import tell
 
     raise CliExit(Exit.FINE if tell(keep) else Exit.FAILED)
@@ -181,14 +194,15 @@ def demo(
 
 # The state of the watch in a few lines: that all is well, or what needs you first.
 
-_BEGIN = """There is no watch here yet.
+_BEGIN = """Nothing here yet: no command was run and no task was submitted.
 
-Put it in front of a command, and it begins:
+Put it in front of any command:
   allswell run -- make all
-Or let it watch over agents: set this folder up, and hand them work:
+Or let it run your agents: set this folder up, and submit tasks for them:
   allswell init
   allswell submit "write the changelog"
-Or see it at work first, with real processes:
+  allswell up
+Or see it at work first, in ten seconds and with real processes:
   allswell demo"""
 _EACH_MOST = 4
 _MORE = {
@@ -238,10 +252,7 @@ def nothing_yet() -> str:
 
 def status_text(seen: Verdict) -> str:
     """The whole state."""
-    from allswell.domain.task.model import count_in_order
-
-    counted = GAP.join(paint(f"{count:,} {state}", state) for state, count in count_in_order(seen.counts))
-    counted = f"  {counted}" if counted else "  Nothing has been handed over yet."
+    counted = _counted(seen.counts) or "  No task was submitted yet."
     held = seen.dismissed
     if held.questions:
         what = (
@@ -253,10 +264,24 @@ def status_text(seen: Verdict) -> str:
         return headed(seen.headline, [*told, "", counted])
     ahead = ""
     if seen.next_due is not None and seen.next_due > seen.now:
-        ahead = f"  The next thing falls due {within(seen.next_due, seen.now)}."
+        ahead = f"  Next event: {within(seen.next_due, seen.now)}."
     elif seen.next_due is not None:
-        ahead = "  Something has just fallen due; any command that opens the watch sees to it."
+        ahead = "  Something is due now; `up`, `serve`, `watch`, or the next command that changes a task does it."
     return "\n".join(part for part in (paint(seen.headline, "ready"), *told, counted, ahead) if part)
+
+
+def _counted(counts: dict[str, int]) -> str:
+    """How many tasks are in each state, on as many lines as that needs: no count is torn from its state."""
+    from allswell.domain.task.model import count_in_order
+
+    lines: list[list[str]] = []
+    for state, count in count_in_order(counts):
+        text = f"{count:,} {state}"
+        used = sum(width_of(one) + len(GAP) for one in lines[-1]) if lines else width()
+        if used + width_of(text) + len(GAP) > width():
+            lines.append([])
+        lines[-1].append(text)
+    return "\n".join(GAP + GAP.join(paint(one, one.split()[1]) for one in line) for line in lines)
 
 
 def _commands(one: Concern) -> list[str]:

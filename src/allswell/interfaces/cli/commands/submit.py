@@ -49,65 +49,103 @@ def add_to(app: Commands) -> None:
         """allswell submit fetch --payload '{"url": "https://x.org"}' --key fetch-1""",
         "allswell submit report --needs fetch --role writer --priority 5",
         "allswell submit report --run night --run-timeout 8h",
-        """allswell submit "mend the parser" --verify 'make test'""",
+        """allswell submit "fix the parser" --verify 'make test'""",
         """printf '{"name": "a"}\\n{"name": "b", "needs": ["a"]}\\n' | allswell submit -""",
     )
 
 
 def submit(
-    name: Annotated[str, Argument(metavar="NAME", help="What is to be done; - reads tasks as JSON lines.")] = "",
+    name: Annotated[
+        str, Argument(metavar="NAME", help="What to do; - reads tasks as JSON lines from standard input.")
+    ] = "",
     payload: Annotated[
-        str | None, Option("--payload", metavar="JSON", help="What the holder gets: JSON, @file, or -.")
+        str | None, Option("--payload", metavar="JSON", help="Data for the agent: JSON, @file, or -.")
     ] = None,
-    role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Who can do it.")] = None,
+    role: Annotated[
+        str | None,
+        Option(
+            "--role", "-r", metavar="ROLE", help="Only agents with this role take it. Default: agents without a role."
+        ),
+    ] = None,
     needs: Annotated[
-        list[str] | None, Option("--needs", metavar="TASK", help="What must be done first; repeatable.", of=("task",))
+        list[str] | None,
+        Option("--needs", metavar="TASK", help="A task that must be done first; repeatable.", of=("task",)),
     ] = None,
-    priority: Annotated[int | None, Option("--priority", "-p", metavar="N", help="Higher goes first.")] = None,
-    service: Annotated[list[str] | None, Option("--service", metavar="NAME", help="What it calls; repeatable.")] = None,
-    bar: Annotated[list[str] | None, Option("--bar", metavar="AGENT", help="Who may not hold it; repeatable.")] = None,
+    priority: Annotated[
+        int | None, Option("--priority", "-p", metavar="N", help="Higher numbers go first. Default: 0.")
+    ] = None,
+    service: Annotated[
+        list[str] | None,
+        Option("--service", metavar="NAME", help="A service that it calls; it waits while that is down. Repeatable."),
+    ] = None,
+    bar: Annotated[
+        list[str] | None, Option("--bar", metavar="AGENT", help="An agent that must not take it; repeatable.")
+    ] = None,
     run: Annotated[
         str | None,
-        Option("--run", metavar="RUN", help="The run it belongs to, by name or id; a new name opens one.", of=("run",)),
+        Option("--run", metavar="RUN", help="Run it belongs to, by name or id; a new name opens a run.", of=("run",)),
     ] = None,
     run_timeout: Annotated[
-        str | None, Option("--run-timeout", metavar="TIME", help="For a new run: how long all of it may take.")
+        str | None, Option("--run-timeout", metavar="TIME", help="Time limit of a new run as a whole. Default: none.")
     ] = None,
-    timeout: Annotated[str | None, Option("--timeout", metavar="TIME", help="The limit of an attempt.")] = None,
-    idle: Annotated[str | None, Option("--idle", metavar="TIME", help="The longest without a check-in.")] = None,
-    retries: Annotated[int | None, Option("--retries", metavar="N", help="How often it is tried again.")] = None,
+    timeout: Annotated[
+        str | None,
+        Option("--timeout", metavar="TIME", help="Time limit of each attempt. Default: agent_timeout (15m)."),
+    ] = None,
+    idle: Annotated[
+        str | None,
+        Option("--idle", metavar="TIME", help="Time without a check-in after which it is taken back. Default: off."),
+    ] = None,
+    retries: Annotated[
+        int | None,
+        Option("--retries", metavar="N", help="Number of retries. Default: by kind of error (3; rate limits 5)."),
+    ] = None,
     max_cost_usd: Annotated[
-        float | None, Option("--max-cost-usd", metavar="USD", min=0, help="What its attempts may cost together.")
+        float | None,
+        Option(
+            "--max-cost-usd",
+            metavar="USD",
+            min=0,
+            help="Cost limit of all attempts together. Default: max_cost_usd (off).",
+        ),
     ] = None,
     verify: Annotated[
         str | None,
-        Option("--verify", metavar="CMD", help="A command that must pass before done counts; no shell reads it."),
+        Option(
+            "--verify",
+            metavar="CMD",
+            help="A command that must pass before it counts as done; it is run without a shell.",
+        ),
     ] = None,
     run_max_cost_usd: Annotated[
-        float | None, Option("--run-max-cost-usd", metavar="USD", min=0, help="For a new run: what it may cost.")
+        float | None, Option("--run-max-cost-usd", metavar="USD", min=0, help="Cost limit of a new run. Default: none.")
     ] = None,
     not_before: Annotated[
-        str | None, Option("--not-before", metavar="WHEN", help="10m from now, or 2026-01-31T08:00.")
+        str | None,
+        Option("--not-before", metavar="WHEN", help="Not before 10m from now, or 2026-01-31T08:00. Default: at once."),
     ] = None,
-    critical: Annotated[bool, Option("--critical", help="Its failure is worth waking someone.")] = False,
-    key: Annotated[str | None, Option("--key", metavar="KEY", help="The same key makes one task only.")] = None,
+    critical: Annotated[bool, Option("--critical", help="Alert people at once if it fails.")] = False,
+    key: Annotated[
+        str | None, Option("--key", metavar="KEY", help="A second submit with the same key changes nothing.")
+    ] = None,
     if_need_fails: Annotated[
-        Literal["skip", "run"] | None, Option("--if-need-fails", help="What to do when a need ends badly.")
+        Literal["skip", "run"] | None,
+        Option("--if-need-fails", help="What to do if a task of --needs is not done. Default: skip."),
     ] = None,
-    lines: Annotated[bool, Option("--lines", help="Read tasks as JSON lines; options are defaults.")] = False,
+    lines: Annotated[bool, Option("--lines", help="Read tasks as JSON lines; options are their defaults.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Hand over a task, or many as JSON lines.
+    """Submit a task, or many as JSON lines.
 
-    Once its id is printed, a task is durable.
+    Once its id is printed, the task is on disk.
     """
     from allswell.views.task import SubmittedShape
 
     context = CliContext(store, json=json)
     many = lines or name == "-"
     if not many and not name:
-        raise Refused("no_name", "what is to be done? give a NAME, or - for JSON lines", where="NAME")
+        raise Refused("no_name", "what is the task? Write a NAME, or - for JSON lines", where="NAME")
     given: Fields = {
         "role": role,
         "needs": needs,
@@ -152,7 +190,7 @@ def submit(
 
     id_, submitted = context.run(work, making=True)
     context.say(SubmittedShape(id_, name, _runs(submitted)), id_)
-    context.hint(f"{_opened(submitted)}submitted; `allswell why {id_}` tells how it stands")
+    context.hint(f"{_opened(submitted)}submitted; `allswell why {id_}` shows its state")
     _hint_at_role(context, role or "")
 
 
@@ -218,7 +256,7 @@ def _submit_lines(context: CliContext, lines: Lines, run_timeout: str | None, ru
 def _show(context: CliContext, count: int, total: int | None) -> None:
     """How far it has come, for somebody at a terminal whose ids go elsewhere."""
     if not context.json and sys.stderr.isatty() and not sys.stdout.isatty():
-        text = f"{count:,} lines looked at" if total is None else f"{count:,} of {total:,} submitted"
+        text = f"{count:,} lines read" if total is None else f"{count:,} of {total:,} submitted"
         sys.stderr.write("\r\x1b[K" + ("" if count == total else text))
 
 

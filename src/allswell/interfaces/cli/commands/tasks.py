@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PAGE = 100
 _MOST = 1_000_000
-Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="At most so many.")]
+Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="Maximum number of results.")]
 
 
 def add_to(app: Commands) -> None:
@@ -60,16 +60,16 @@ def tasks(
             of=("state",),
         ),
     ] = None,
-    all_: Annotated[bool, Option("--all", "-a", help="Those that have ended, too.")] = False,
-    run: Annotated[str | None, Option("--run", metavar="RUN", help="Only those of this run.", of=("run",))] = None,
-    name: Annotated[str | None, Option("--name", metavar="NAME", help="Only those with this name.")] = None,
-    role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only those of this role.")] = None,
-    after: Annotated[str, Option("--after", metavar="ID", help="Go on after this id: the next page.")] = "",
+    all_: Annotated[bool, Option("--all", "-a", help="Also tasks that have ended.")] = False,
+    run: Annotated[str | None, Option("--run", metavar="RUN", help="Only tasks of this run.", of=("run",))] = None,
+    name: Annotated[str | None, Option("--name", metavar="NAME", help="Only tasks with this name.")] = None,
+    role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role.")] = None,
+    after: Annotated[str, Option("--after", metavar="ID", help="List tasks after this id: the next page.")] = "",
     limit: Limit = _PAGE,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List open tasks, the oldest first; others where you ask for them."""
+    """List open tasks, the oldest first; with --all or --state, other tasks too."""
     from allswell.domain.task.model import TaskFilter
     from allswell.views.task import TasksShape, load_names
 
@@ -92,13 +92,13 @@ def tasks(
             await fill_for_ready(views, facts, context.place.pause)
         return found, facts.now, counts, names, facts
 
-    found, now, counts, names, facts = context.look(work)
+    found, now, counts, names, facts = context.look(work, or_empty=True)
     page, more = found[:limit], len(found) > limit
     if json:
         context.say(TasksShape.of(page, more=more))
         return
     if not page:
-        context.say(None, _none(counts, filtered=bool(states or run or name or role or after)))
+        context.say(None, context.none(_none(counts, filtered=bool(states or run or name or role or after))))
         return
     lines = [table(_COLUMNS, [_row(row, now, names, facts) for row in page], styled=2)]
     if more:
@@ -161,7 +161,7 @@ def _state(given: str) -> str:
     if given in list(State):
         return given
     hint = did_you_mean(given, State) or f"; choose one of: {', '.join(State)}"
-    raise Refused("bad_state", f"--state: {given!r} is no state of a task{hint}", where="--state")
+    raise Refused("bad_state", f"--state: {given!r} is not a state of a task{hint}", where="--state")
 
 
 def _check_text(**given: str | None) -> None:
@@ -170,14 +170,14 @@ def _check_text(**given: str | None) -> None:
 
     for name, text in given.items():
         if text and not can_name(text):
-            raise Refused("bad_text", f"--{name} has characters that no task can have", where=f"--{name}")
+            raise Refused("bad_text", f"--{name} contains characters that no task can have", where=f"--{name}")
 
 
 def _none(counts: dict[str, int], *, filtered: bool) -> str:
     if not counts:
         return "No tasks."
     if filtered:
-        return "No tasks like that."
+        return "No task matches."
     ended = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
     return in_words(f"No open tasks ({ended}). `allswell tasks --all` lists them.")
 
@@ -186,12 +186,12 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
 
 
 def questions(
-    all_: Annotated[bool, Option("--all", "-a", help="Those that were answered, too.")] = False,
+    all_: Annotated[bool, Option("--all", "-a", help="Also questions that were answered.")] = False,
     limit: Limit = _PAGE,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List what waits for a human, the oldest first."""
+    """List open questions, the oldest first."""
     from allswell.views.question import QuestionsShape, load_questions
 
     context = CliContext(store, json=json)
@@ -207,8 +207,8 @@ def questions(
     for question in listed.questions:
         words.append(show.question_text(question, names.get(question.question_id, ""), now))
         if alerts and question.question_id in listed.untold:
-            words[-1] += "\n" + paint("  Nobody was told of it: " + typed_here("allswell deliveries"), "warn")
-    context.say(listed, "\n\n".join(words) or "Nothing waits for you.")
+            words[-1] += "\n" + paint("  No alert about it was delivered: " + typed_here("allswell deliveries"), "warn")
+    context.say(listed, "\n\n".join(words) or context.none("No question is open."))
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -224,13 +224,13 @@ def deciding(by: str | None) -> str:
 
 def cancel(
     what: Annotated[
-        str, Argument(metavar="ID", help="A task or a run, by id or by its only name.", of=("task", "run"))
+        str, Argument(metavar="ID", help="A task or a run: its id, or its name if only one has it.", of=("task", "run"))
     ],
-    reason: Annotated[str, Argument(metavar="REASON", help="Why.", show_default=False)] = "cancelled",
+    reason: Annotated[str, Argument(metavar="REASON", help="Reason, for the record.")] = "cancelled",
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Call off a task, whoever holds it, or a run with all its tasks."""
+    """Cancel a task, also while an agent works on it, or a run with all its tasks."""
     from allswell.views.fields import named
     from allswell.views.task import CancelledShape
 
@@ -248,10 +248,10 @@ def cancel(
         if id_.startswith("r_"):
             await watch.end_run(id_, reason)
             name = next(run.name for run in await views.view_runs() if run.id == id_)
-            return id_, f"the run {paint(plain(name), 'bold')} is called off, and all in it that was still open"
+            return id_, f"the run {paint(plain(name), 'bold')} is cancelled, with all of its open tasks"
         await watch.cancel(id_, reason)
         row = await views.view_task(TaskId(id_))
-        return id_, f"{paint(plain(id_ if row is None else row.task.name), 'bold')} is called off"
+        return id_, f"{paint(plain(id_ if row is None else row.task.name), 'bold')} is cancelled"
 
     id_, words = context.run(work)
     what_it_is = named(id_)
@@ -262,15 +262,15 @@ def cancel(
 
 
 def unpark(
-    service: Annotated[str, Argument(metavar="SERVICE", help="A service or an account that is parked, or that fails.")],
+    service: Annotated[str, Argument(metavar="SERVICE", help="A service or an account that is paused.")],
     *,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Have a service called again that asked everybody to wait, or that failed: it works, or its limit was raised.
+    """Use a service again that was paused after a limit or after errors.
 
-    Where it still refuses, it is parked once more by what it says.
+    If it still refuses, it is paused again.
     """
     from allswell.views.status import UnparkedShape
 
@@ -282,7 +282,7 @@ def unpark(
         await watch.unpark(service, who)
 
     context.run(work)
-    context.say(UnparkedShape(service, who), sentence(f"{plain(service)} can be called again"))
+    context.say(UnparkedShape(service, who), sentence(f"{plain(service)} is used again"))
 
 
 # `runs`: what was opened, how long it may take, what it has cost.
@@ -317,7 +317,7 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         rows, questions = await views.view_runs(limit), await views.view_questions()
         return listed, {run.id: show.limit_of(run, waited_for(run, questions), now) for run in rows}, now
 
-    listed, limits, now = context.look(work)
+    listed, limits, now = context.look(work, or_empty=True)
     rows = []
     for run in listed.runs:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(millis(run.ended_at), now)}"
@@ -326,4 +326,4 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         opened = when(millis(run.created_at), now)
         rows.append([run.run_id, run.name, opened, limits.get(run.run_id, ""), ended, cost, flow])
     none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
-    context.say(listed, table(_RUN_COLUMNS, rows) if rows else none)
+    context.say(listed, table(_RUN_COLUMNS, rows) if rows else context.none(none))

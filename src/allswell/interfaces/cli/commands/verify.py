@@ -40,18 +40,19 @@ def add_to(app: Commands) -> None:
 
 
 def verify(
-    what: Annotated[str, Argument(metavar="TASK", help="A task that is said to be done.", of=("task",))],
+    what: Annotated[str, Argument(metavar="TASK", help="A task that was reported as done.", of=("task",))],
     folder: Annotated[
-        str | None, Option("--folder", "-C", metavar="DIR", help="Where to run it. Default: where the attempt worked.")
+        str | None,
+        Option("--folder", "-C", metavar="DIR", help="Folder to run it in. Default: the folder of the attempt."),
     ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who you are. Default: the user.")] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Run the command that verifies a task, and record its verdict.
+    """Run the command that verifies a task, and record the result.
 
-    For work that somebody says is done and no supervisor has verified, or whose verification failed too often. Where it
-    passes, the task is done, with what its holder brought. Exit code 1 where it does not.
+    For work that was reported as done and was not verified, or whose verification failed too often. If the command
+    passes, the task is done, with the result that was reported. If not, the exit code is 1.
     """
     from allswell.interfaces.cli.commands.tasks import deciding
     from allswell.views.attempt import VerifiedShape
@@ -143,7 +144,7 @@ async def done_verified(context: CliContext, watch: Watch, held: Held, result: o
     show_output(context, came)
     of = f"{followed.failed} of {followed.most}"
     mend = followed.follows is AfterAudit.MEND
-    then = "you still hold it: mend it, and say done again" if mend else "a human decides now"
+    then = "you still hold it: fix it, and report done again" if mend else "a human is asked now"
     context.leave(Exit.FAILED if mend else Exit.NEEDS_HUMAN, f"not done: {told(came)}, {of}; {then}")
 
 

@@ -64,11 +64,22 @@ def ask(
     text: Annotated[str, Argument(metavar="TEXT", help="The question; @file, or - for standard input.")],
     option: Annotated[
         list[str] | None,
-        Option("--option", "-o", metavar="KEY=LABEL", help="A way to answer; repeatable. Default: in words."),
+        Option(
+            "--option",
+            "-o",
+            metavar="KEY=LABEL",
+            help="An option to answer with; repeatable. Default: an answer in words.",
+        ),
     ] = None,
-    hold: Annotated[bool, Option("--hold", help="Keep the task and go on meanwhile.")] = False,
+    hold: Annotated[bool, Option("--hold", help="Keep the task and continue meanwhile.")] = False,
     wait: Annotated[
-        str | None, Option("--wait", "-w", metavar="TIME", help="Wait so long for the answer, else exit code 3.")
+        str | None,
+        Option(
+            "--wait",
+            "-w",
+            metavar="TIME",
+            help="Wait this long for the answer, then exit code 3. Default: do not wait.",
+        ),
     ] = None,
     task: Task = None,
     token: Token = None,
@@ -80,8 +91,8 @@ def ask(
 
     Without --hold this attempt ends, and the task waits for the answer.
 
-    A KEY that names an act (clarify, retry, reply) does that; any other one lets the task go on. Limits, cost and the
-    end of a task are not an agent's to offer: a human has these ways anyway.
+    A KEY that names an act (clarify, retry, reply) does that; any other one lets the task go on. An agent cannot
+    offer options that change limits or costs, or end the task; the human has these anyway.
     """
     from allswell.domain.duration import parse
 
@@ -104,8 +115,8 @@ def ask(
     context.say(question, question.question_id)
     over = "" if hold else " This attempt is over: the task waits for the answer."
     if wait is not None:
-        context.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")
-    context.hint(f"Asked; `{typed('why', question.question_id)}` shows each way to answer.{over}")
+        context.leave(Exit.NEEDS_HUMAN, f"no answer yet; `allswell questions` lists open questions.{over}")
+    context.hint(f"Asked. `{typed('why', question.question_id)}` shows each way to answer.{over}")
 
 
 def _option(given: str) -> Choice:
@@ -170,23 +181,25 @@ def claim(
     role: Annotated[
         list[str] | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role; repeatable.")
     ] = None,
-    wait: Annotated[str, Option("--wait", "-w", metavar="TIME", help="Wait so long for a task.")] = "0s",
+    wait: Annotated[str, Option("--wait", "-w", metavar="TIME", help="Wait this long for a task.")] = "0s",
     lease: Annotated[
-        str | None, Option("--lease", "-l", metavar="TIME", help="Promise to check in at least this often.")
+        str | None,
+        Option("--lease", "-l", metavar="TIME", help="Promise to check in at least this often. Default: no promise."),
     ] = None,
     count: Annotated[
-        int | None, Option("--count", "-n", metavar="N", help="Take up to N; the JSON is a list then.")
+        int | None,
+        Option("--count", "-n", metavar="N", help="Claim up to N tasks; --json prints a list then. Default: 1."),
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Take a task to work on; exit code 5 when there is none."""
+    """Claim a task to work on; exit code 5 if there is none."""
     from allswell.domain.duration import parse
     from allswell.views.lease import ClaimShape, ClaimsShape, NoClaimShape
 
     context = CliContext(store, json=json)
     if not agent:
-        raise Refused("no_agent", "who claims? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
+        raise Refused("no_agent", "which agent? use --agent NAME, or set ALLSWELL_AGENT", where="agent")
     context.for_its_agent(agent)
     length = None if lease is None else parse(lease, where="--lease")
     patience = parse(wait, where="--wait")
@@ -254,7 +267,7 @@ def _handed(left: HandoverShape) -> str:
     from allswell.engine.status.task import outcome
 
     share = "" if left.progress is None else f" ({left.progress:.0%})"
-    word = f"\nits last word: {quoted(left.note)}{share}" if left.note or share else ""
+    word = f"\nits last check-in: {quoted(left.note)}{share}" if left.note or share else ""
     chosen = f"\nthe answer was: {clean(left.answer)}" if left.answer else ""
     return f"{clean(left.agent_id)} {outcome(left.reason, left.message)}{word}{chosen}"
 
@@ -272,14 +285,16 @@ def _exports(*variables: str) -> list[str]:
 
 def checkin(
     note: Annotated[str, Argument(metavar="NOTE", help="What you did.", show_default=False)] = "",
-    progress: Annotated[float | None, Option("--progress", "-p", metavar="SHARE", help="How far, from 0 to 1.")] = None,
+    progress: Annotated[
+        float | None, Option("--progress", "-p", metavar="SHARE", help="Share of the work that is done, from 0 to 1.")
+    ] = None,
     task: Task = None,
     token: Token = None,
     agent: Agent = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Prove progress; the answer says how much time is left, and what came meanwhile."""
+    """Report progress; the output says how much time is left, and lists news."""
     context = CliContext(store, json=json)
     orders = spoken(context, store, (task, token, agent), lambda holder: holder.check_in(note, progress))
     context.say(orders, in_words(orders))
@@ -326,8 +341,8 @@ def _told_end(row: TaskRow, state: str, now: int) -> str:
     if state == "delayed" and row.due is not None:
         return f"{name} can be claimed again {when(row.due, now)}"
     if state == "waiting":
-        return f"{name} waits for a human; `allswell questions` shows what for"
-    return f"{name} is back in the pool" if state == "ready" else f"{name} is {paint(state, state)}"
+        return f"{name} waits for a human: `allswell questions`"
+    return f"{name} is ready for another agent" if state == "ready" else f"{name} is {paint(state, state)}"
 
 
 def _is_supervised(context: CliContext) -> bool:
@@ -349,10 +364,10 @@ def done(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """The task is done; RESULT is what it came to.
+    """Report a task as done, with a RESULT.
 
-    Where a command verifies the task, that runs first, in the present folder; under a supervisor, once you have ended.
-    Exit code 1 where it fails: you still hold the task, and can mend it.
+    If a command verifies the task, it runs first, in the current folder; under a supervisor, after you have ended. If
+    it fails, the exit code is 1; you still hold the task and can fix it.
     """
     from allswell.domain.values import to_json
 
@@ -372,15 +387,13 @@ def fail(
     message: Annotated[str, Argument(metavar="MESSAGE", help="What went wrong.")],
     error_class: Annotated[
         str,
-        Option(
-            "--class", "-c", metavar="CLASS", help="Why, as far as the next step is concerned.", of=("error class",)
-        ),
+        Option("--class", "-c", metavar="CLASS", help="Class of the error.", of=("error class",)),
     ] = "transient",
     retry_after: Annotated[
-        str | None, Option("--retry-after", metavar="TIME", help="How long the provider asked to wait.")
+        str | None, Option("--retry-after", metavar="TIME", help="Time that the provider asked to wait.")
     ] = None,
     service: Annotated[
-        list[str] | None, Option("--service", metavar="NAME", help="Whose limit it was; repeatable.")
+        list[str] | None, Option("--service", metavar="NAME", help="The service whose limit it was; repeatable.")
     ] = None,
     task: Task = None,
     token: Token = None,
@@ -388,7 +401,7 @@ def fail(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """This attempt failed; the error's class decides what follows.
+    """Report that the attempt failed; the class of the error decides what follows.
 
     Classes: network, server, overload, transient and rate_limit are tried again; validation, not_found,
     context_overflow and bug end the task; auth and permanent go to a human.
@@ -407,15 +420,15 @@ def fail(
 
 
 def release(
-    reason: Annotated[str, Argument(metavar="REASON", help="Why.", show_default=False)] = "released",
-    delay: Annotated[str, Option("--delay", metavar="TIME", help="Nobody gets it for so long.")] = "0s",
+    reason: Annotated[str, Argument(metavar="REASON", help="Reason, for the record.")] = "released",
+    delay: Annotated[str, Option("--delay", metavar="TIME", help="Keep it from other agents for this time.")] = "0s",
     task: Task = None,
     token: Token = None,
     agent: Agent = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Give the task back: neither a failure nor a timeout."""
+    """Give the task back; this counts neither as a failure nor as a timeout."""
     from allswell.domain.duration import parse
 
     context = CliContext(store, json=json)

@@ -55,24 +55,37 @@ def add_to(app: Commands) -> None:
 
 
 def worker(
-    handlers: Annotated[str, Argument(metavar="MODULE:NAME", help="Where the handlers are.")],
+    handlers: Annotated[str, Argument(metavar="MODULE:NAME", help="Module and name of the handlers.")],
     *,
-    queue: Annotated[str, Option("--queue", "-q", metavar="NAME", help="Whose messages.")],
+    queue: Annotated[str, Option("--queue", "-q", metavar="NAME", help="The queue.")],
     concurrency: Annotated[
-        int | None, Option("--concurrency", metavar="N", min=1, max=1000, help="How many at a time, in each process.")
+        int | None,
+        Option(
+            "--concurrency",
+            metavar="N",
+            min=1,
+            max=1000,
+            help="Messages at a time, in each process. Default: worker.concurrency (10).",
+        ),
     ] = None,
-    processes: Annotated[int, Option("--processes", metavar="N", min=1, max=64, help="How many processes.")] = 1,
+    processes: Annotated[int, Option("--processes", metavar="N", min=1, max=64, help="Number of processes.")] = 1,
     health_port: Annotated[
         int | None,
-        Option("--health-port", metavar="PORT", min=0, max=65535, help="Serve /healthz, /readyz and /metrics there."),
+        Option(
+            "--health-port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve /healthz, /readyz and /metrics on this port. Default: not at all.",
+        ),
     ] = None,
-    health_host: Annotated[str, Option("--health-host", metavar="HOST", help="At which address.")] = _HOST,
+    health_host: Annotated[str, Option("--health-host", metavar="HOST", help="Address of --health-port.")] = _HOST,
     store: Store = None,
     json: Json = False,
 ) -> None:
     """Handle the messages of a queue in the store's PostgreSQL, until Ctrl-C or SIGTERM.
 
-    A supervising process stands above the worker's processes: one that dies, hangs or is spent is replaced. Under
+    A supervising process replaces worker processes that die or hang. Under
     systemd it says READY and WATCHDOG (deploy/allswell-worker.service).
     """
     from allswell.worker.process import ProcessOrder, is_handlers_name
@@ -94,7 +107,7 @@ def worker(
         tell(f"health at http://{health_host}:{health.port}/healthz")
     code = all_of_them.run(health)
     if code:
-        raise Refused("bad_handlers", f"{handlers} could not be started: what it said stands above", where=handlers)
+        raise Refused("bad_handlers", f"{handlers} could not be started; its output is above", where=handlers)
     if all_of_them.interrupted:
         raise CliExit(Exit.INTERRUPTED)
 
@@ -109,15 +122,15 @@ def setup(
         bool, Option("--print-grants", help="Only print the GRANTs that a role needs, for the database's owner to run.")
     ] = False,
     role: Annotated[
-        str | None, Option("--role", metavar="NAME", help="For which role; by default the one of the store's URL.")
+        str | None, Option("--role", metavar="NAME", help="The role. Default: the role of the store's URL.")
     ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Make PGMQ, the worker's own tables and a queue in the store's PostgreSQL, as far as they are missing.
+    """Install what a queue needs in the store's PostgreSQL: PGMQ, the worker's tables, and the queue itself.
 
     PGMQ is used as it is found (1.5 or newer), made as an extension where the server offers it, else installed from the
-    SQL inside PyPI's `pgmq`. It may be repeated, and says what it did.
+    SQL inside PyPI's `pgmq`. It can be repeated, and prints what it did.
     """
     from allswell.views.worker import WorkerSetupShape
     from allswell.worker.setup import grants, role_of
@@ -134,7 +147,7 @@ def setup(
 
 
 def status(*, store: Store = None, json: Json = False) -> None:
-    """How the queues stand, which messages are in trouble, and which processes work on them."""
+    """List queues, messages in trouble, and the processes that work on them."""
     from allswell.views.worker import QueuesShape
 
     context = CliContext(store, json=json)
@@ -188,7 +201,7 @@ def _who(one: QueueShape) -> tuple[str, bool]:
     """Who works on a queue, and whether that is as it should be."""
     there = [process for process in one.processes if not process.gone]
     if not there:
-        return "nobody works on it", False
+        return "no process works on it", False
     running = sum(process.counts.get("running", 0) for process in there)
     bad = [f"{process.condition}: {process.why}" for process in there if process.why]
     how = "; ".join(bad) or "healthy"
