@@ -144,6 +144,10 @@ _BLOCK = 24
 """Lines after the head of a checkpoint that may belong to it."""
 
 
+_LINE_MOST = 2_000
+"""Characters of a line: with each line the block is read again, in the thread that reads for a whole fleet."""
+
+
 class CheckpointFinder:
     """Finds the checkpoints in an output that is plain text, line by line."""
 
@@ -157,6 +161,7 @@ class CheckpointFinder:
 
     def add(self, line: str) -> str | None:
         """Take one line more; the checkpoint so far, where this line belongs to one."""
+        line = line[:_LINE_MOST]
         if "checkpoint" in line.casefold() and ":" in line:
             self._block = [line]
             return None

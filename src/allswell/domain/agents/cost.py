@@ -83,7 +83,7 @@ def tokens_in(usage: Mapping[str, Any]) -> Tokens | None:
 def _first(usage: Mapping[str, Any], names: Iterable[str]) -> int | None:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= TOKENS_MOST:
             return value
     return None
 

@@ -284,6 +284,16 @@ class _Line(msgspec.Struct, gc=False):
 
 
 _READ = msgspec.json.Decoder(_Line, strict=False)
+_READ_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_READ_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_LONG_FIELDS = frozenset({"message", "item", "content", "output"})
+"""What agents say and tools bring: it may be long."""
+_FIELD_MOST = 65_536
+"""Bytes of any other field that becomes an object."""
+_FIGURE_MOST = 2_000
+"""Bytes of a figure, or of a field that speaks for a long call."""
+TOO_LONG = "too_long"
+"""Marks a refused call of which not all was read."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line is taken for plain text."""
 LONGEST_FINAL_LINE = 8 << 20
@@ -301,13 +311,50 @@ def parse(line: bytes, longest: int = LONGEST_LINE) -> AgentLine:
     """What a line says."""
     if line.startswith(b"{") and len(line) <= longest:
         try:
-            return _known(_READ.decode(line)) or AgentLine("", "", False, None, (PlainText(decoded(line)),))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            wire = _READ.decode(line if len(line) <= _FIELD_MOST else _thinned(line))
+            return _known(wire) or AgentLine("", "", False, None, (PlainText(decoded(line)),))
+        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError):
             pass  # it is plain text; what could just be read may be too deep to show
     text = decoded(line)
     meant = [PlainText(text)]
     found = (from_plain(line), limit_in_plain(text) if len(line) <= LONGEST_LIMIT_LINE else None)
     return AgentLine("", "", False, None, (*meant, *(event for event in found if event is not None)))
+
+
+def _thinned(line: bytes) -> bytes:
+    """A long line without what is not looked at, or is too long to be meant: megabytes of objects take seconds."""
+    kept: dict[str, object] = {}
+    for name, raw in _READ_FIELDS.decode(line).items():
+        if name == "permission_denials":
+            kept[name] = _thinned_denials(raw)
+        elif name in ("usage", "stats") and _begins(raw, b"{"):
+            figures = _READ_FIELDS.decode(raw).items()
+            kept[name] = {figure: value for figure, value in figures if len(bytes(value)) <= _FIGURE_MOST}
+        elif name in _LONG_FIELDS or len(bytes(raw)) <= _FIELD_MOST or _begins(raw, b'"'):
+            kept[name] = raw
+    return msgspec.json.encode(kept)
+
+
+def _thinned_denials(raw: msgspec.Raw) -> object:
+    """The first refusals of a list; of a long call only what speaks for it, marked as too long."""
+    if not _begins(raw, b"["):
+        return None
+    denials: list[object] = []
+    for denial in _READ_LIST.decode(raw)[:REFUSALS_MOST]:
+        if len(bytes(denial)) <= _FIELD_MOST or not _begins(denial, b"{"):
+            denials.append(denial if len(bytes(denial)) <= _FIELD_MOST else None)
+            continue
+        fields = _READ_FIELDS.decode(denial)
+        given = fields.get("tool_input", msgspec.Raw(b"null"))
+        shown: dict[str, msgspec.Raw] = _READ_FIELDS.decode(given) if _begins(given, b"{") else {}
+        short = {name: value for name, value in shown.items() if len(bytes(value)) <= _FIGURE_MOST}
+        thin: dict[str, object] = {name: fields[name] for name in ("tool_name", "tool_use_id") if name in fields}
+        denials.append({**thin, "tool_input": short, TOO_LONG: True})
+    return denials
+
+
+def _begins(raw: msgspec.Raw, sign: bytes) -> bool:
+    return bytes(memoryview(raw)[:1]) == sign
 
 
 def decoded(line: bytes) -> str:
@@ -432,7 +479,7 @@ def _claude_limit(wire: _Line) -> Iterator[AgentEvent]:
 
 def _claude_end(wire: _Line) -> Iterator[AgentEvent]:
     cost, tokens = _number(wire.total_cost_usd), _tokens(wire.usage)
-    took, turns = _count(wire.duration_ms), wire.num_turns if isinstance(wire.num_turns, int) else None
+    took, turns = _count(wire.duration_ms), _count(wire.num_turns)
     yield TurnEnded(
         _claude_failure(wire),
         _expense(None if cost is None else from_usd(cost), tokens),
@@ -759,7 +806,10 @@ def _listed(denial: object, reasons: Mapping[str, str]) -> DeniedCall | None:
     if not isinstance(denial, Mapping) or not isinstance(denial.get("tool_name"), str):
         return None
     barred = reasons.get(_id(denial.get("tool_use_id")), "")
-    return denied_call(denial["tool_name"], denial.get("tool_input"), barred)
+    call = denied_call(denial["tool_name"], denial.get("tool_input"), barred)
+    if TOO_LONG not in denial:
+        return call
+    return msgspec.structs.replace(call, input="", barred=call.barred or "it is too long to be read whole")
 
 
 def _barred(reason: object) -> str:
@@ -809,9 +859,15 @@ def _tokens(usage: object) -> Tokens | None:
     return tokens_in(usage) if isinstance(usage, Mapping) else None
 
 
+_NUMBER_MOST = 1 << 50
+"""Larger than any figure that is meant: JSON has figures that no float can hold."""
+
+
 def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _NUMBER_MOST:
+        return None
+    return value
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if isinstance(value, int) and 0 <= value <= _NUMBER_MOST else None

@@ -179,7 +179,7 @@ def read_presence(text: str) -> Presence | None:
     """What a supervisor's word says; None if it cannot be read."""
     try:
         return msgspec.json.decode(text, type=Presence)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
 
 
@@ -285,7 +285,7 @@ def read_survivors(text: str | None) -> Survivors | None:
         return None
     try:
         return msgspec.json.decode(text, type=Survivors)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
 
 

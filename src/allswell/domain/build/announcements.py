@@ -256,8 +256,16 @@ def _is_echo(text: str, line: str) -> bool:
     """Whether a line is this one, perhaps with its secrets replaced."""
     if text == line or not _REDACTED.search(line):
         return text == line
-    parts = [re.escape(part) for part in _REDACTED.split(line)]
-    return re.fullmatch(".+".join(parts), text) is not None
+    first, *middle, last = _REDACTED.split(line)
+    if not text.startswith(first) or not text.endswith(last):
+        return False
+    place = len(first)
+    for part in middle:  # one after the other: a pattern of many gaps can be tried in more ways than there is time
+        place = text.find(part, place + 1)
+        if place < 0:
+            return False
+        place += len(part)
+    return place < len(text) - len(last)
 
 
 def few_refusals(replies: Sequence[Line]) -> tuple[list[Line], int]:

@@ -215,9 +215,10 @@ _QUESTION = re.compile(r"q_[!#-~]{1,98}", re.ASCII)
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])\s+")
 _LINK = re.compile(r"<(\S+)>|\[[^\]]*\]\((\S+)\)")
 """An address as Markdown writes it."""
-_COURTESY = re.compile(r"(?:\s+(?:please|\(retry\))[.!]?)+$", re.IGNORECASE)
-_AND = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+", re.IGNORECASE)
-_EVERY = re.compile(r"\s+\(PROGRESS every ([^()]{1,40})\)$", re.IGNORECASE)
+_COURTESY = ("please", "(retry)")
+# Space is looked for from its beginning on only: from each of 60,000 blanks on, it would take the coordinator seconds.
+_AND = re.compile(r"(?:(?<!\s)\s+)?,\s*(?:and\s+)?|(?<!\s)\s+and\s+", re.IGNORECASE)
+_EVERY = re.compile(r"(?<!\s)\s+\(PROGRESS every ([^()]{1,40})\)$", re.IGNORECASE)
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s*%(?:\s+(.*))?|(\d{1,3})(?:\.\d+)?", re.ASCII | re.DOTALL)
@@ -393,6 +394,15 @@ def read(message: str) -> list[Line | Misread]:
     return found
 
 
+def _without_courtesy(text: str) -> str:
+    """A text without the words of courtesy at its end."""
+    while True:
+        words = text.rsplit(maxsplit=1)
+        if len(words) < 2 or words[1].removesuffix("!").removesuffix(".").lower() not in _COURTESY:
+            return text
+        text = words[0]
+
+
 def _lines(message: str) -> Iterator[str]:
     return (line for line in message.replace("\r\n", "\n").split("\n") if line and not line.isspace())
 
@@ -453,14 +463,14 @@ def _text(rest: str) -> str:
 
 def _one_component(make: Callable[[str], Line]) -> Callable[[str], Line | None]:
     def parse(rest: str) -> Line | None:
-        names, after = _words(_COURTESY.sub("", rest), 1)
+        names, after = _words(_without_courtesy(rest), 1)
         return make(names[0]) if names and is_component_name(names[0]) and not after else None
 
     return parse
 
 
 def _claim(rest: str) -> list[Line] | None:
-    names = [_plain(word) for word in _AND.split(_COURTESY.sub("", rest), _MOST_CLAIMED)]
+    names = [_plain(word) for word in _AND.split(_without_courtesy(rest), _MOST_CLAIMED)]
     return [ClaimLine(name) for name in names] if all(map(is_component_name, names)) else None
 
 
@@ -481,7 +491,7 @@ def _blocked(rest: str) -> Line | None:
 
 
 def _ready(rest: str) -> Line | None:
-    words, after = _words(_COURTESY.sub("", rest), 1)
+    words, after = _words(_without_courtesy(rest), 1)
     if not words or not is_component_name(words[0]):
         return None
     link = _LINK.fullmatch(after)

@@ -82,7 +82,8 @@ async def show_log(call: RequestContext, asked: LogParams) -> LogsShape | Respon
     if asked.raw:
         body = b"".join(line + b"\n" for _, line in read.lines)
         return Response(body, media_type="text/plain; charset=utf-8", headers={"Allswell-Next": _cursor(number, read)})
-    return LogsShape(task.id, number, _told(task, number, read), _cursor(number, read), read.over)
+    told = await asyncio.to_thread(_told, task, number, read)
+    return LogsShape(task.id, number, told, _cursor(number, read), read.over)
 
 
 async def _read(printed: PrintedLog, attempt: int, place: PrintedPlace, last: int | None) -> PrintedLines:
@@ -119,7 +120,7 @@ async def _growing(
     while not closing.done():
         read = await asyncio.to_thread(printed.read, attempt, place, _MOST)
         place = read.place
-        told = _told(task, attempt, read)
+        told = await asyncio.to_thread(_told, task, attempt, read)
         if told:
             body = b"".join(b"event: line\ndata: %s\n\n" % msgspec.json.encode(one) for one in told)
             yield b"id: %s\n%s" % (_cursor(attempt, read).encode(), body)
@@ -135,6 +136,7 @@ async def _growing(
 
 
 def _told(task: Task, attempt: int, read: PrintedLines) -> list[LogShape]:
+    """What lines say; in a thread: an agent can print megabytes that take seconds to be read, and others are served."""
     return [LogShape.of(entry, task.id, attempt, stream) for stream, line in read.lines for entry in entries(line)]
 
 

@@ -181,7 +181,7 @@ class Hooks:
     async def _taken(self, hook: IncomingHook, id_: str, body: bytes) -> HookedShape:
         try:
             given = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused("not_json", f"the body is not JSON: {error}", where="body") from None
         spec = hook.spec
         kind = given.get("type") if isinstance(given, dict) else None

@@ -88,7 +88,7 @@ class StdioProxy:
         """A line from the client; what it asks is answered when it is answered."""
         try:
             message = _read(line)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             problem = {"code": -32_700, "message": f"This is not a message: {error}"}
             self._say({"jsonrpc": "2.0", "id": None, "error": problem})
             return

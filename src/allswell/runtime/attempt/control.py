@@ -429,6 +429,10 @@ More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""
 
 
+async def _nothing_denied() -> Denied:
+    return NOTHING_DENIED
+
+
 class ControlHandler:
     """Speaks for the agent of one lease."""
 
@@ -441,7 +445,7 @@ class ControlHandler:
         heard: Callable[[str], None],
         spent: Callable[[Expense], None],
         waits: Callable[[str], None] = lambda _: None,
-        denied: Callable[[], Denied] = Denied,
+        denied: Callable[[], Awaitable[Denied]] = _nothing_denied,
         report: OutcomeReport | None = None,
     ) -> None:
         self.last_word: str | None = None
@@ -518,7 +522,7 @@ class ControlHandler:
                 text = f"it has said {self.last_word} already; the store gets it when it is back"
                 raise Refused("said_before", text, where="message")
             return SocketReply(orders=await self._orders(), state=KEPT)
-        command = self._command_of(word)
+        command = await self._command_of(word)
         try:
             if self._report is None:
                 await self._lease.repeat(command)
@@ -542,13 +546,15 @@ class ControlHandler:
         self._end(verb)
         return SocketReply(orders=await self._orders(), state="verifying" if self.brought else self.last_word)
 
-    def _command_of(self, word: DoneMessage | FailMessage | ReleaseMessage) -> Complete | FailCommand | ReleaseCommand:
+    async def _command_of(
+        self, word: DoneMessage | FailMessage | ReleaseMessage
+    ) -> Complete | FailCommand | ReleaseCommand:
         lease = self._lease
         match word:
             case DoneMessage():
-                return lease.completion(word.result, lease.new_command(), remark(self._denied()))
+                return lease.completion(word.result, lease.new_command(), remark(await self._denied()))
             case FailMessage():
-                failure = with_denied(word.failure, self._denied())
+                failure = with_denied(word.failure, await self._denied())
                 return FailCommand(lease.new_command(), lease.task, lease.token, lease.agent, failure)
             case ReleaseMessage():
                 delay = parse(word.delay, where="delay")
@@ -585,7 +591,7 @@ class ControlHandler:
             check_agents_option(option)
         if word.hold:
             self._allowance.question(len(word.text.encode()))
-        denied = NOTHING_DENIED if word.hold else self._denied()
+        denied = NOTHING_DENIED if word.hold else await self._denied()
         known = denied if denied.count else None
         again = (word.text, word.options, word.hold)
         command = self._asking.setdefault(again, self._lease.new_command())  # asked again after an outage, it is one

@@ -105,7 +105,7 @@ async def known_of(views: Views, task: TaskId) -> OrphanedTask | None:
 def _place(payload: str | None) -> str | None:
     try:
         said = msgspec.json.decode(payload or "null", type=_Payload)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return (said.run.cwd if isinstance(said.run, _Asked) else said.folder) or None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import math
 import os
 import re
 import select
@@ -394,6 +395,9 @@ class Streams:
         """Where the reaper writes to, as well as into the files."""
         self._pumps: list[OutputReader] = []
         self._room = room
+        self._reading = asyncio.Lock()
+        self._denied: tuple[float, Denied] | None = None
+        """What was refused, and when that was read."""
         self._printed_to: int | None = None
         """The file of the standard output, ours to read: whoever watches may be slow, and the last line counts."""
         try:
@@ -486,9 +490,18 @@ class Streams:
         end = self._end(LONGEST_FINAL_LINE).rstrip()
         return parse(end[end.rfind(b"\n") + 1 :], LONGEST_FINAL_LINE)
 
-    def denied(self) -> Denied:
-        """The calls that the agent's program has refused so far, as its standard output tells it."""
-        return denied_in(self._end(LONGEST_FINAL_LINE))
+    async def denied(self, *, not_before: float = math.inf) -> Denied:
+        """The calls that the agent's program has refused so far, as its standard output tells it.
+
+        It can take a second to read megabytes, so a thread does it, for one caller after another. A caller that can do
+        with what was read after `not_before` (on the loop's clock) gets that: what an agent repeats costs nothing.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._reading:
+            if self._denied is None or self._denied[0] < not_before:
+                began, printed = loop.time(), self._end(LONGEST_FINAL_LINE)
+                self._denied = began, await loop.run_in_executor(None, denied_in, printed)
+            return self._denied[1]
 
     def last_words(self) -> str:
         """The end of the standard output, for people."""

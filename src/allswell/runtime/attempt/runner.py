@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -100,6 +101,8 @@ async def traced_life(lease: Lease, life: Coroutine[object, object, AttemptOutco
 T = TypeVar("T")
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
+_REFUSALS_KEPT = 5.0
+"""Seconds for which it is believed which calls were refused: an agent can say its last word again and again."""
 _TAKEN = 0.5
 """Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
 _LIMITS = (End.TIMEOUT, End.IDLE, End.LEASE_LOST)
@@ -421,7 +424,8 @@ class AttemptRunner:
                 if ending.done():
                     result = ending.result()
                     await streams.heard_out(_TAKEN)
-                    ended = self._judge.by_itself(result, streams.last_line(), self._denied())
+                    last = await asyncio.to_thread(streams.last_line)  # megabytes, perhaps: the loop serves others
+                    ended = self._judge.by_itself(result, last, await self._denied(fresh=True))
                     ended = self._with_place(ended)
                     return await as_the_store_has_it(self.lease, ended)
                 verdict = self._judge.verdict()
@@ -442,9 +446,12 @@ class AttemptRunner:
                 waiting.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    def _denied(self) -> Denied:
-        """The calls that its program has refused so far."""
-        denied = NOTHING_DENIED if self._streams is None else self._streams.denied()
+    async def _denied(self, *, fresh: bool = False) -> Denied:
+        """The calls that its program has refused so far; unless `fresh`, as of a few seconds ago."""
+        if self._streams is None:
+            return NOTHING_DENIED
+        since = math.inf if fresh else asyncio.get_running_loop().time() - _REFUSALS_KEPT
+        denied = await self._streams.denied(not_before=since)
         return self._placed(denied) if denied.count else denied
 
     def _placed(self, denied: Denied) -> Denied:

@@ -61,6 +61,9 @@ from allswell.runtime.supervisor.worktrees import TaskTree, tree_for
 
 # The words in which an agent is asked for a check-in; both forms of the original protocol are understood (O2, O3).
 
+FAILED_PAUSE = 60_000
+"""Milliseconds until a task is taken again whose attempt the supervisor could not attend to: what one did, the next
+one will do, and each may cost money."""
 _FORM = """CHECKPOINT: {task}
 Status: ...
 Completed: ...
@@ -231,7 +234,7 @@ class AttemptSupervisor:
                 if isinstance(error, Refused) and outcome.end is End.DONE and outcome.verification is None:
                     await lease.fail(Failure(ErrorClass.VALIDATION, f"its result was refused: {error.message}"))
                 elif outcome.verification is None:
-                    await lease.release("supervisor_failed")
+                    await lease.release("supervisor_failed", delay=FAILED_PAUSE)
         return outcome
 
     async def _alone(self) -> None:

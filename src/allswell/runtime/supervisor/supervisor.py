@@ -43,7 +43,7 @@ from allswell.runtime.attempt.outcome import LEAVING
 from allswell.runtime.attempt.record import work_folder
 from allswell.runtime.host import PER_ATTEMPT, attempts_that_fit
 from allswell.runtime.process import KEEPER, allowed_environment, checked_cwd, find_program
-from allswell.runtime.supervisor.attempt import AttemptSupervisor, Shared, collecting
+from allswell.runtime.supervisor.attempt import FAILED_PAUSE, AttemptSupervisor, Shared, collecting
 from allswell.runtime.supervisor.console import ConsoleReporter
 from allswell.runtime.supervisor.dispatch import Dispatch, Slot, SupervisorPlan
 from allswell.runtime.supervisor.presence import Registered, register
@@ -373,7 +373,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - a bug in one attempt must not take the fleet along
             self._plan.tell(f"“{attended.lease.name}” could not be attended to: {error!r}")
             with contextlib.suppress(AllswellError):
-                await attended.lease.release("supervisor_failed")
+                await attended.lease.release("supervisor_failed", delay=FAILED_PAUSE)
         finally:
             if attended.survivors is not None:
                 self._survivors.append(attended.survivors)

@@ -233,7 +233,7 @@ async def _called(path: str, timeout: int, *given: object) -> object:
 def _decoded(text: bytes) -> object:
     try:
         return msgspec.json.decode(text.strip() or b"null")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("bad_usage", f"the usage source printed no JSON: {error}", where="usage") from None
 
 
