@@ -176,3 +176,36 @@ def test_a_value_that_stands_alone_keeps_its_type() -> None:
 def test_what_a_value_holds_is_never_read_again() -> None:
     assert fill_text("{{ inputs.a }}", lambda _: "{{ inputs.a }}; rm -rf /") == "{{ inputs.a }}; rm -rf /"
     assert parse("a {{ inputs.n }}") == ("a ", ValueReference("inputs", ("n",)))
+
+
+_TWO_STEPS = "name: f\nsteps:\n- {{id: a, run: [make]}}\n- {{id: b, needs: a, {second}}}\n"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "run: [sh, -c, 'echo {{ steps.a.stdout }}']",
+        "run: [/bin/bash, -o, pipefail, -euc, 'echo \"{{ steps.a.result.x }}\"']",
+        "run: [env, A=1, sh, -c, 'echo {{steps.a.stdout}}']",
+        "run: \"sh -c 'echo {{ steps.a.stdout }}'\"",
+        "run: [python3, -c, 'print({{ steps.a.result }})']",
+        "run: [make], verify: [sh, -c, 'test {{ steps.a.stdout }}']",
+    ],
+)
+def test_what_a_step_printed_does_not_become_a_part_of_a_script(tmp_path: Path, second: str) -> None:
+    """An agent that prints `x; rm -r ~` would have it run, as another user than its own where the flow has one."""
+    with pytest.raises(Refused, match="within a script"):
+        read(tmp_path, _TWO_STEPS.format(second=second))
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "run: [sh, -c, 'echo \"$1\"', sh, '{{ steps.a.stdout }}']",
+        "run: [sh, -c, 'exit {{ steps.a.exit_code }}']",
+        "run: [python3, script.py, -c, '{{ steps.a.stdout }}']",
+        "run: [sh, script.sh, '{{ steps.a.stdout }}'], env: {X: '{{ steps.a.stdout }}'}",
+    ],
+)
+def test_what_a_step_printed_is_handed_over_as_a_word(tmp_path: Path, second: str) -> None:
+    assert len(read(tmp_path, _TWO_STEPS.format(second=second)).steps) == 2

@@ -170,8 +170,28 @@ _KINDS = ("run", "agent", "python")
 _FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.ASCII)
 _OF_A_SHELL = frozenset(("|", "||", "&&", "&", ";", ">", ">>", "<", "<<", "2>&1", "2>"))
 _OURS = "ALLSWELL_"
+_INTERPRETER = re.compile(r"(?:ba|da|z|k|a|c|tc|fi)?sh|(?:python|pypy|perl|ruby|node)[\d.]*", re.ASCII)
+_SCRIPT_FOLLOWS = re.compile(r"-[A-Za-z]*[ceE]|--(?:eval|command)", re.ASCII)
+"""The options of shells and interpreters after which the next word is a script."""
+_PRINTED = re.compile(r"\{\{\s*steps\.[\w-]+\.(?:stdout|result)[\w.-]*\s*\}\}", re.ASCII)
+"""A value that a step has made."""
 _VALUE = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*\}\}", re.ASCII)
 """A value in a line that is split into words: it stays one word, with or without spaces inside its braces."""
+
+
+def _scripts(words: list[str]) -> Iterator[str]:
+    """The words of a command that a shell or an interpreter will read as a script."""
+    for place, program in enumerate(words):
+        if not _INTERPRETER.fullmatch(program.rpartition("/")[2]):
+            continue
+        options = iter(words[place + 1 :])
+        for option in options:
+            if _SCRIPT_FOLLOWS.fullmatch(option):
+                yield next(options, "")
+            elif option in ("-o", "-O", "+o", "+O"):
+                next(options, "")
+            elif not option.startswith("-"):
+                break
 
 
 class StepPartsReader:
@@ -244,6 +264,7 @@ class StepPartsReader:
             words = [self._word(node, path) for node in value]
             if not words or not words[0]:
                 self.said.wrong(entry, f"{path} is empty.", "Its first word names a program.")
+            self._check_scripts(entry, path, words)
             return RunCommand(tuple(words))
         if not isinstance(value, str):
             self.said.wrong(entry, f"{path} must be a list of words, or a text.", "Write `run: [make, test]`.")
@@ -260,7 +281,16 @@ class StepPartsReader:
                 says = f"{path} has {word!r}, which only a shell knows; it would be handed to the program as a word."
                 self.said.wrong(entry, says, f"Ask for a shell: `run: [sh, -c, {value!r}]`.")
                 break
+        self._check_scripts(entry, path, words)
         return RunCommand(tuple(words))
+
+    def _check_scripts(self, entry: MappingEntry, path: str, words: list[str]) -> None:
+        """Refuse what a step printed within a script: an agent that printed it would have written the script."""
+        value = next((found for script in _scripts(words) if (found := _PRINTED.search(script))), None)
+        if value is not None:
+            says = f"{path} has {value[0]} within a script: what was printed would be run as a part of it."
+            hand = f"[sh, -c, 'echo \"$1\"', sh, '{value[0]}']"
+            self.said.wrong(entry, says, f"Hand it over as a word of its own: `{hand}`; or by `env:`.")
 
     def _word(self, node: YamlNode, path: str) -> str:
         if node.value is None or isinstance(node.value, list | dict):

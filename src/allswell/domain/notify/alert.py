@@ -7,6 +7,7 @@ one cause for as long as it does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any
@@ -132,6 +133,15 @@ _WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
 def cut(text: str) -> str:
     """As much of a text as an alert shows."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+_CALLS_ALL = re.compile(r"@(?=everyone|here|channel|all\b|[!&]?\d)|(?<=<)(?=[@!#])|(?<=\])(?=\()", re.IGNORECASE)
+_NOTHING_SHOWN = "\u200b"
+
+
+def plain_text(text: str) -> str:
+    """A text in which no service reads a call to everyone in a channel, or a link under another name."""
+    return _CALLS_ALL.sub(lambda found: f"{found[0]}{_NOTHING_SHOWN}", text)
 
 
 def together(alerts: Sequence[Alert]) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from allswell.domain.notify.alert import (
     SHOWN,
     Alert,
     alert_for,
+    plain_text,
     sentence,
     together,
     told_now,
@@ -92,7 +93,14 @@ def _notify(route: Apprise, kind: str, title: str, text: str) -> str | None:
     log = logging.getLogger("apprise")
     log.addHandler(said)
     try:
-        if route.notify(body=text, title=title, notify_type=apprise.NotifyType(kind)):
+        # As text: else a mail, Telegram or Slack would read what an agent has written as markup.
+        told = route.notify(
+            body=plain_text(text),
+            title=plain_text(title),
+            notify_type=apprise.NotifyType(kind),
+            body_format=apprise.NotifyFormat.TEXT,
+        )
+        if told:
             return None
     finally:
         log.removeHandler(said)
