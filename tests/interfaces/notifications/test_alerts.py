@@ -4,18 +4,29 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from email import message_from_string
 
 import pytest
 
 from allswell.domain.ids import Millis, TaskId
-from allswell.domain.notify.alert import AGAIN, REMEMBERED, SHOWN, Alert, alert_for, together, told_now, worth_telling
+from allswell.domain.notify.alert import (
+    AGAIN,
+    REMEMBERED,
+    SHOWN,
+    Alert,
+    alert_for,
+    plain_text,
+    together,
+    told_now,
+    worth_telling,
+)
 from allswell.domain.notify.delivery import Delivery, delivery_id
 from allswell.domain.notify.spec import SinkSpec
 from allswell.domain.question import AnswerAction, Option
 from allswell.domain.rules.event import Entry, Event, Position
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.errors import Refused
-from allswell.interfaces.notifications.alerts import AlertsSink
+from allswell.interfaces.notifications.alerts import AlertRoute, AlertsSink
 from allswell.interfaces.notifications.follower import Follower, make_sink
 from allswell.interfaces.notifications.sink import NotDelivered
 from allswell.interfaces.notifications.webhook import AGENT
@@ -261,3 +272,35 @@ def test_any_event_can_be_told() -> None:
     title, text = together([Alert("info", f"{number}", f"Title {number}", "x") for number in range(SHOWN)])
     assert title == "10 things need a look"
     assert text.count("Title") == SHOWN == AlertsSink.together, "whatever goes out together can be read"
+
+
+_MARKUP = '<a href="http://x/">Approve</a> <!channel> @everyone @here <@&123> [Approve](http://x/)'
+
+
+def test_what_an_agent_writes_is_no_markup_of_a_mail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question was sent as HTML: with links and pictures of the agent's choice, under names of its choice."""
+    sent: list[str] = []
+
+    class _Smtp:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __getattr__(self, name: str) -> object:
+            return lambda *given, **_: sent.append(given[2]) if name == "sendmail" else None
+
+    monkeypatch.setattr("smtplib.SMTP", _Smtp)
+    monkeypatch.setattr("smtplib.SMTP_SSL", _Smtp)
+
+    async def main() -> None:
+        route = AlertRoute("mailto://u:p@localhost?to=x@y.example", {}, "sinks.a")
+        await route.tell("warning", _MARKUP, _MARKUP)
+
+    asyncio.run(main())
+    parts = list(message_from_string(sent[0]).walk())
+    assert [part.get_content_type() for part in parts if part.get_content_maintype() == "text"] == ["text/plain"]
+
+
+def test_nobody_is_called_and_no_link_is_named_by_what_an_agent_writes() -> None:
+    plain = plain_text(_MARKUP)
+    assert not any(call in plain for call in ("@everyone", "@here", "<@", "<!", "]("))
+    assert plain.replace("\u200b", "") == _MARKUP
+    assert plain_text("mail to a@example.org, see a[0] (b)") == "mail to a@example.org, see a[0] (b)"

@@ -135,7 +135,7 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-_CALLS_ALL = re.compile(r"@(?=everyone|here|channel|all\b|[!&]?\d)|(?<=<)(?=[@!#])|(?<=\])(?=\()", re.IGNORECASE)
+_CALLS_ALL = re.compile(r"(?<=<)(?=[@!#])|(?<=\])(?=\()|@(?=everyone|here|channel|all\b|[!&]?\d)", re.IGNORECASE)
 _NOTHING_SHOWN = "\u200b"
 
 
