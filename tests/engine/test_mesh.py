@@ -883,3 +883,19 @@ def test_a_webhook_with_a_long_timeout_is_not_taken_from_its_poster() -> None:
         assert [event.agent for event in told if event.agent != "sandman"] == []
 
     play(scene, policies={"": Policy(idle=5 * MINUTE * 1_000)})
+
+
+def test_who_looks_every_second_reads_no_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor made objects of every open request's payload, once a second: an agent can send megabytes in them."""
+
+    async def scene(stage: Stage) -> None:
+        lease = await holding(stage)
+        await lease.send_request("oracle", "collaboration", "server access", payload=[[]] * 1_000, blocks=False)
+        (asked,) = await stage.watch.inbox("oracle")
+        assert asked.payload == [[]] * 1_000
+        read: list[object] = []
+        monkeypatch.setattr(stage.watch.views, "view_payload", read.append)
+        (seen,) = (await stage.watch.inboxes({"oracle": ()}, payloads=False))["oracle"]
+        assert (seen.request_id, seen.payload, read) == (asked.request_id, None, [])
+
+    play(scene)

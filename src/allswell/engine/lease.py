@@ -749,7 +749,7 @@ async def check_in(
     row = await watch.task(held.task)
     if row is None or row.lease is None:
         return HolderNews(orders)
-    inbox = (await watch.inboxes({held.agent: ()}))[held.agent]
+    inbox = (await watch.inboxes({held.agent: ()}, payloads=False))[held.agent]
     return HolderNews(
         orders,
         _order(row, await watch.now()),

@@ -441,8 +441,13 @@ class Mesh:
             with contextlib.suppress(AllswellError):
                 await self._engine.do(said)
 
-    async def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
-        """What each of these agents, with its roles, can answer: one look for all of them."""
+    async def inboxes(
+        self, agents: Mapping[str, Sequence[str]], *, payloads: bool = True
+    ) -> dict[str, list[InboxItem]]:
+        """What each of these agents, with its roles, can answer: one look for all of them.
+
+        Who looks every second does it without `payloads`: an agent may send megabytes in them.
+        """
         rows: list[TaskRow] = []
         after = "m_"
         while is_request(after):
@@ -458,7 +463,7 @@ class Mesh:
             for row in rows:
                 if self._is_asked(row, agent, roles):
                     if row.task.id not in items:
-                        items[row.task.id] = await self._item(row, now)
+                        items[row.task.id] = await self._item(row, now, payload=payloads)
                     stand = row.task.record.request
                     item, mesh = items[row.task.id], not is_addressed_to(row.task, agent, roles)
                     new = stand is not None and agent not in stand.listed
@@ -470,18 +475,18 @@ class Mesh:
         origin = row.task.spec.origin
         return origin is not None and origin.agent != agent and is_for(row.task, agent, roles)
 
-    async def _item(self, row: TaskRow, now: Millis) -> InboxItem:
+    async def _item(self, row: TaskRow, now: Millis, *, payload: bool) -> InboxItem:
         task = row.task
         spec, stand, origin = task.spec.request, task.record.request, task.spec.origin
         assert spec is not None and stand is not None and origin is not None  # noqa: S101, PT018 - it is a request
-        payload, _ = await self._engine.store.view_payload(task.id)
+        text = (await self._engine.store.view_payload(task.id))[0] if payload else None
         return InboxItem(
             task.id,
             spec.kind,
             origin.agent,
             spec.to,
             task.name,
-            None if payload is None else msgspec.json.decode(payload),
+            None if text is None else msgspec.json.decode(text),
             origin.task,
             stand.attempt,
             stand.due if stand.waiting else None,

@@ -349,9 +349,12 @@ class SyncWatch(OwnThread):
         """
         return self.wait_for(self._open.inbox(agent, roles=roles, wait=wait, mesh=mesh))
 
-    def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
-        """What each of these agents, with its roles, can answer: one look for all of them."""
-        return self.wait_for(self._open.inboxes(agents))
+    def inboxes(self, agents: Mapping[str, Sequence[str]], *, payloads: bool = True) -> dict[str, list[InboxItem]]:
+        """What each of these agents, with its roles, can answer: one look for all of them.
+
+        Without `payloads` these are not read, and None.
+        """
+        return self.wait_for(self._open.inboxes(agents, payloads=payloads))
 
     def respond(
         self, request: str, answer: object = None, *, agent: str, roles: Sequence[str] = (), command: str | None = None

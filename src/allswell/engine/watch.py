@@ -300,9 +300,14 @@ class Meshing(Guarding):
         """
         return await self._mesh.inbox(agent, roles, wait=parse(wait, where="wait") / 1_000, mesh=mesh)
 
-    async def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
-        """What each of these agents, with its roles, can answer: one look for all of them."""
-        return await self._mesh.inboxes(agents)
+    async def inboxes(
+        self, agents: Mapping[str, Sequence[str]], *, payloads: bool = True
+    ) -> dict[str, list[InboxItem]]:
+        """What each of these agents, with its roles, can answer: one look for all of them.
+
+        Without `payloads` these are not read, and None.
+        """
+        return await self._mesh.inboxes(agents, payloads=payloads)
 
     async def respond(
         self, request: str, answer: object = None, *, agent: str, roles: Sequence[str] = (), command: str | None = None

@@ -265,10 +265,13 @@ class InboxItem(msgspec.Struct, frozen=True):
     """Whether this delivery was not listed to the agent before."""
 
 
-def told_to_agent(item: InboxItem, left: int | None) -> str:
-    """What an agent at work is told of a request, in every way it can hear; `left` are milliseconds."""
+def told_to_agent(item: InboxItem, left: int | None, *, has_more: bool) -> str:
+    """What an agent at work is told of a request, in every way it can hear; `left` are milliseconds.
+
+    `has_more` is whether it has a payload.
+    """
     late = "it was not answered in time, and an answer still counts" if left is None else f"{show(left)} left"
-    text = item.summary if item.payload is None else f"{item.summary} (`allswell inbox` has the rest)"
+    text = item.summary if not has_more else f"{item.summary} (`allswell inbox` has the rest)"
     about = f"({item.kind} {item.request_id}; {late}): {text}"
     answer = f"`allswell respond {item.request_id} 'your answer'`"
     if item.mesh:

@@ -69,7 +69,7 @@ class Mailbox:
         self._told = {(one.lease.task, one.lease.token): self._known(one) for one in attended}
         if not attended:
             return
-        inboxes = await self._watch.inboxes({one.lease.agent: _roles(one) for one in attended})
+        inboxes = await self._watch.inboxes({one.lease.agent: _roles(one) for one in attended}, payloads=False)
         now = await self._watch.now() if any(inboxes.values()) else Millis(0)
         for one in attended:
             mine = [item for item in inboxes[one.lease.agent] if item.request_id != one.lease.task]
@@ -86,9 +86,11 @@ class Mailbox:
         for item in inbox:
             if known.get(item.request_id) == item.attempt:
                 continue
+            has_more = (await self._watch.views.view_payload(item.request_id))[0] is not None
             known[item.request_id] = item.attempt
             left = None if item.expires_at is None else max(item.expires_at - now, 0)
-            told = {"request": item.request_id, "heard_by": ", ".join(run.ask(told_to_agent(item, left)))}
+            words = told_to_agent(item, left, has_more=has_more)
+            told = {"request": item.request_id, "heard_by": ", ".join(run.ask(words))}
             with contextlib.suppress(AllswellError):
                 await self._watch.notice(Event("request_told", lease.task, lease.run, lease.agent, lease.token, told))
 
