@@ -127,7 +127,7 @@ def test_what_is_wrong_is_told_on_standard_error(tmp_path: Path) -> None:
         (mcp(), 75, "there is no store"),
         (mcp("--role", "build"), 2, "--role needs --agent"),
         (mcp("--store", "http://127.0.0.1:9"), 2, "a server wants a key"),
-        (mcp("--store", "http://127.0.0.1:9", ALLSWELL_KEY="x"), 2, "no key"),
+        (mcp("--store", "http://127.0.0.1:9", ALLSWELL_KEY="x"), 2, "not a key"),
         (mcp(ALLSWELL_SOCKET="/nowhere", ALLSWELL_TOKEN="x"), 2, "ALLSWELL_TOKEN"),
     ):
         assert (said.returncode, said.stdout) == (code, ""), said

@@ -306,7 +306,7 @@ def test_a_form_that_is_none_is_one_clear_error(night: Served) -> None:
     for body in (b"\xff\xfe", many):
         answer = visit._call("POST", "/questions/q_x.1/answer", body, {"Origin": night.url})
         assert answer.status == 422
-        assert b"no form of a page" in answer.body
+        assert b"not a form of a page" in answer.body
     assert visit.post("/questions/q_nothing.1/answer", {"option": "x"}).status == 404
     told = visit.post(f"/questions/{question_of(night)}/answer", {"option": "reply"}, HX_Request="true")
     assert (told.status, b"needs a text" in told.body) == (422, True)

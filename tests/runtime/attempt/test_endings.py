@@ -352,7 +352,7 @@ def test_without_any_place_to_write_the_command_runs_all_the_same(tmp_path: Path
             outcome = await (await here.shell("echo hello")).run()
             assert outcome.end is End.DONE
             assert bytes(here.printed) == b"hello\n"
-            lost = ("what it prints cannot be kept", "should we be killed", "what was in")
+            lost = ("what it prints cannot be kept", "if this process is killed", "what was in")
             assert all(told.startswith(start) for told, start in zip(outcome.warnings, lost, strict=True))
 
     asyncio.run(main())
