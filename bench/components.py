@@ -19,7 +19,7 @@ from allswell.domain.build.component import BuildGraph, BuildSpec, Component
 from allswell.domain.build.hearing import Rights, due_steps
 from allswell.domain.build.limits import BuildLimits
 from allswell.domain.build.line import write
-from allswell.domain.build.state import BuildStanding, ComponentStanding, ComponentState, OfferComponent
+from allswell.domain.build.state import BuildStatus, ComponentState, ComponentStatus, OfferComponent
 from allswell.domain.ids import Millis, TaskId
 
 SIZE = 10_000
@@ -44,14 +44,14 @@ def first_tasks(spec: BuildSpec) -> list[str]:
     states: dict[str, ComponentState] = {}
     needs.bring_up_to_date(states, {}, needs.needs)
     found = {
-        name: ComponentStanding(name, states[name], needs.needs[name], has_its_needs=needs.has_its_needs(name, states))
+        name: ComponentStatus(name, states[name], needs.needs[name], has_its_needs=needs.has_its_needs(name, states))
         for name in needs.needs
     }
-    steps = due_steps(BuildStanding(found, cycle=needs.cycle), Rights(), BuildLimits(), Millis(0))
+    steps = due_steps(BuildStatus(found, cycle=needs.cycle), Rights(), BuildLimits(), Millis(0))
     offered: dict[str, ComponentState] = {step.component: "free" for step in steps if isinstance(step, OfferComponent)}
     for name in needs.bring_up_to_date(states, offered, offered):
-        found[name] = ComponentStanding(name, states[name], needs.needs[name], TaskId(name), has_its_needs=True)
-    lines, _ = news(Announced(), BuildStanding(found), BuildLimits(), spec.url, Millis(0))
+        found[name] = ComponentStatus(name, states[name], needs.needs[name], TaskId(name), has_its_needs=True)
+    lines, _ = news(Announced(), BuildStatus(found), BuildLimits(), spec.url, Millis(0))
     return [write(line) for line in lines]
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from allswell.app import make_watch, store_for
-from allswell.flows.run.runner import Beginning, Runner, RunVerdict, begin, make_site
+from allswell.flows.run.runner import FlowStart, Runner, RunVerdict, begin, make_site
 from allswell.flows.schema import load_flow
 from allswell.runtime.workspace.files import Files
 from allswell.settings import look
@@ -45,7 +45,7 @@ async def main(members: int, jobs: int, folder: Path) -> None:
     home = folder / ".allswell"
     async with make_watch(store_for(f"sqlite:///{home}/allswell.db")) as watch:
         run = watch.new_run()
-        beginning = Beginning(flow, text(members).encode(), "", home, folder, {})
+        beginning = FlowStart(flow, text(members).encode(), "", home, folder, {})
         base = await begin(watch, beginning, run, settings.policy_for(""), SystemClock())
         runner = Runner(await make_site(watch, base, run), run, jobs=jobs)
         began = time.perf_counter()

@@ -84,11 +84,11 @@ def breakers() -> list[str]:
         "Drawn from the table `MOVES` in `domain/service/breaker.py`, to which every step of its model is held.",
         "",
     ]
-    lines += ["```mermaid", "stateDiagram-v2", f"    [*] --> {breaker.Stand.CLOSED}"]
+    lines += ["```mermaid", "stateDiagram-v2", f"    [*] --> {breaker.BreakerState.CLOSED}"]
     lines += [f"    {old} --> {new}: {cause}" for (old, cause), new in breaker.MOVES.items()]
     lines += ["```", "", "| stand | what it means |", "|---|---|"]
-    said = sentences(breaker, "Stand")
-    return lines + [f"| `{stand}` | {said[stand.name]} |" for stand in breaker.Stand]
+    said = sentences(breaker, "BreakerState")
+    return lines + [f"| `{stand}` | {said[stand.name]} |" for stand in breaker.BreakerState]
 
 
 def sentences(module: object, name: str) -> dict[str, str]:

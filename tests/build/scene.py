@@ -10,7 +10,7 @@ from allswell.build.state import BuildPlace
 from allswell.domain.build.component import BuildSpec, Component
 from allswell.domain.build.hearing import Rights
 from allswell.domain.build.limits import USUAL_PROGRESS, BuildLimits
-from allswell.domain.build.state import BuildStanding
+from allswell.domain.build.state import BuildStatus
 from allswell.engine.watch import Watch
 from allswell.testing.chat import Room
 from allswell.timing.clock import Clock
@@ -35,7 +35,7 @@ class BuildScene:
         self.spec = spec
         self.rights = rights
         self.limits = limits
-        self.coordinating: asyncio.Task[BuildStanding] | None = None
+        self.coordinating: asyncio.Task[BuildStatus] | None = None
         self.lives = 0
         self.lease = 0
         self.name = COORDINATOR
@@ -50,7 +50,7 @@ class BuildScene:
         self.lives += 1
         self.coordinating = asyncio.ensure_future(self._coordinate(self.stage.another(seed=self.lives)))
 
-    async def _coordinate(self, watch: Watch) -> BuildStanding:
+    async def _coordinate(self, watch: Watch) -> BuildStatus:
         channel = self.room.join(self.name)
         try:
             async with watch:
@@ -103,7 +103,7 @@ class BuildScene:
             await self.say("@auditor", f"AUDIT {component} FAIL no tests")
             await asyncio.sleep(2)
 
-    async def over(self) -> BuildStanding:
+    async def over(self) -> BuildStatus:
         assert self.coordinating is not None
         return await asyncio.wait_for(self.coordinating, 36_000)
 

@@ -18,12 +18,12 @@ from allswell.domain.build.line import TimeoutLine, write
 from allswell.domain.build.state import (
     AnswerQuestion,
     BuildAudit,
-    BuildStanding,
+    BuildStatus,
     CollectClaim,
-    ComponentStanding,
+    ComponentStatus,
     GiveVerdict,
-    HandIn,
     IgnoreLine,
+    RequestAudit,
 )
 from allswell.domain.ids import Millis, TaskId
 from allswell.domain.lease.audit import AfterAudit
@@ -32,31 +32,31 @@ from tests.build import test_kills as kills
 from tests.build import test_late_lines as late
 
 
-def everybodys_failures(self: ComponentStanding, _builder: str) -> int:
+def everybodys_failures(self: ComponentStatus, _builder: str) -> int:
     return sum(one.passed is False for one in self.audits)
 
 
-def anybody_audits(component: ComponentStanding, who: str, *_: object, passed: bool, details: str) -> list[Any]:
+def anybody_audits(component: ComponentStatus, who: str, *_: object, passed: bool, details: str) -> list[Any]:
     audit = component.in_audit
     return [] if audit is None else [GiveVerdict(component.name, audit, who, passed, details)]
 
 
 def disputed_by_anybody(
-    standing: BuildStanding, component: ComponentStanding, speaker: hearing.Speaker, *_: object
+    standing: BuildStatus, component: ComponentStatus, speaker: hearing.Speaker, *_: object
 ) -> list[Any]:
     if component.claimed is not None and speaker.mark < component.claimed:
         return [hearing._dispute(standing, component, speaker.who)]
     return [CollectClaim(component.name, speaker.who, speaker.mark)]
 
 
-def anybody_hands_in(component: ComponentStanding, speaker: hearing.Speaker, url: str) -> list[Any]:
-    return [HandIn(component.name, BuildAudit(9, TaskId(""), url, speaker.who, component.token))]
+def anybody_hands_in(component: ComponentStatus, speaker: hearing.Speaker, url: str) -> list[Any]:
+    return [RequestAudit(component.name, BuildAudit(9, TaskId(""), url, speaker.who, component.token))]
 
 
 _about_the_build = due._about_the_build
 
 
-def asked_twice(standing: BuildStanding, limits: BuildLimits, now: Millis) -> list[Any]:
+def asked_twice(standing: BuildStatus, limits: BuildLimits, now: Millis) -> list[Any]:
     once = len(standing.questions) == 1
     without = msgspec.structs.replace(standing, questions=()) if once else standing
     return _about_the_build(without, limits, now)
@@ -78,7 +78,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         scenes.test_a_builder_that_is_silent_for_three_check_ins_loses_its_component,
     ),
     "C2: failures of all builders are counted together": (
-        ComponentStanding,
+        ComponentStatus,
         "failures",
         everybodys_failures,
         scenes.test_after_three_failures_another_builder_has_to_do_it,
@@ -108,7 +108,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         scenes.test_claims_are_collected_for_a_second_of_the_servers_clock,
     ),
     "C2: a verdict counts for a READY that it does not name": (
-        ComponentStanding,
+        ComponentStatus,
         "is_of_an_earlier",
         lambda *_: False,
         late.test_a_verdict_that_names_a_replaced_ready_is_not_about_the_newer_one,
@@ -126,7 +126,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         scenes.test_a_cycle_halts_the_build_and_a_corrected_spec_goes_on,
     ),
     "C5: aborts are not counted": (
-        ComponentStanding,
+        ComponentStatus,
         "aborts",
         property(lambda _: 0),
         scenes.test_giving_back_is_neither_timeout_nor_failure_and_the_third_time_asks_a_human,
@@ -186,7 +186,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         scenes.test_a_build_goes_from_its_first_component_to_its_last,
     ),
     "C4: a cycle halts nothing": (
-        BuildStanding,
+        BuildStatus,
         "stands_still",
         lambda _: False,
         scenes.test_a_cycle_halts_the_build_and_a_corrected_spec_goes_on,

@@ -7,7 +7,7 @@ import pytest
 
 from allswell.build.state import BuildRows
 from allswell.domain.build.component import Component
-from allswell.domain.build.state import BuildStanding, ComponentStanding
+from allswell.domain.build.state import BuildStatus, ComponentStatus
 from allswell.domain.ids import Millis
 from allswell.domain.task.model import TaskFilter, TaskRow
 from allswell.store.memory import MemoryStore
@@ -36,7 +36,7 @@ def test_a_line_reads_what_it_concerns_however_many_components_there_are(monkeyp
     play_build(scene, {f"c{number}": [] for number in range(300)})
 
 
-def silent(standing: BuildStanding) -> list[ComponentStanding]:
+def silent(standing: BuildStatus) -> list[ComponentStatus]:
     """Without the moment of the last check-in: one without words is in no journal, and the coordinator makes it."""
     return [msgspec.structs.replace(one, heard_at=Millis(0)) for one in standing.components.values()]
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import allswell
-from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit, Stand, stand
+from allswell.domain.service.breaker import BreakerPolicy, BreakerState, CallOutcome, Permit, stand
 from allswell.runtime.guard.breakers import breakers_of
 
 CALLER = Path(__file__).with_name("caller.py")
@@ -63,10 +63,10 @@ async def half_open(watch: allswell.Watch) -> None:
         given = (await breakers.admit("api", policy)).given
         assert isinstance(given, Permit)
         await breakers.report(given, CallOutcome.FAILED, policy)
-    await until(watch, Stand.HALF_OPEN)
+    await until(watch, BreakerState.HALF_OPEN)
 
 
-async def until(watch: allswell.Watch, wanted: Stand) -> None:
+async def until(watch: allswell.Watch, wanted: BreakerState) -> None:
     while True:
         (row,) = await watch.services()
         if stand(row.state, (await watch._engine.store.view_agenda()).now) is wanted:
@@ -118,6 +118,6 @@ def test_a_killed_probe_does_not_keep_the_service_shut(url: str, callers: list[C
             assert row.state.failures == 4
             second.hears("well")
             assert second.says() == "answered"
-            await until(watch, Stand.CLOSED)
+            await until(watch, BreakerState.CLOSED)
 
     asyncio.run(scene())

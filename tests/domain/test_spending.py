@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from allswell.domain.scopes import NAMES_KEPT, OTHERS, Book, Spending, TimeoutReport, book
+from allswell.domain.scopes import NAMES_KEPT, OTHERS, Book, ScopeUse, TimeoutReport, book
 
 
 def test_the_same_is_booked_together_with_what_is_inside() -> None:
     into: Book = {}
     for _ in range(3):
         inner: Book = {}
-        book(inner, Spending("sleep", "backoff", 1, 0.5))
-        book(into, Spending("llm_call", "", 1, 2.0, 120_000, 1, inner))
+        book(inner, ScopeUse("sleep", "backoff", 1, 0.5))
+        book(into, ScopeUse("llm_call", "", 1, 2.0, 120_000, 1, inner))
     (entry,) = into.values()
     assert (entry.count, entry.seconds, entry.cut) == (3, 6.0, 3)
     assert entry.inner is not None
@@ -20,7 +20,7 @@ def test_the_same_is_booked_together_with_what_is_inside() -> None:
 def test_too_many_names_are_booked_as_others() -> None:
     into: Book = {}
     for number in range(10_000):
-        book(into, Spending(f"tool-{number % 99}", f"file-{number}", 1, 0.001))
+        book(into, ScopeUse(f"tool-{number % 99}", f"file-{number}", 1, 0.001))
     assert len(into) == NAMES_KEPT + 1
     assert into[(OTHERS, "")].count == 10_000 - NAMES_KEPT
     assert sum(entry.count for entry in into.values()) == 10_000
@@ -47,8 +47,8 @@ def test_the_sentence_says_which_scope_fired_and_which_capped_it() -> None:
 
 def test_the_tree_shows_the_largest_part_first_and_what_is_left() -> None:
     inner: Book = {}
-    book(inner, Spending("sleep", "backoff", 3, 1.0))
-    spent = (Spending("tool", "grep", 1, 2.0, 5_000), Spending("llm_call", "", 4, 6.5, 120_000, 1, inner))
+    book(inner, ScopeUse("sleep", "backoff", 3, 1.0))
+    spent = (ScopeUse("tool", "grep", 1, 2.0, 5_000), ScopeUse("llm_call", "", 4, 6.5, 120_000, 1, inner))
     assert report(spent=spent).tree().splitlines() == [
         "step 'impl': 10s, limit 10s, cut",
         "├─ llm_call ×4: 6.5s, limit 2m, cut 1×",

@@ -10,7 +10,7 @@ from allswell.domain.ids import AgentId, CommandId, TaskId, Token
 from allswell.domain.lease.late import afterwards
 from allswell.domain.rules.command import Cancel, Command, Complete, NewTask, Release, Submit
 from allswell.engine.group_commit import Batch, Wait
-from allswell.engine.plan import Performed
+from allswell.engine.plan import BatchResult
 from allswell.errors import Bug
 from allswell.store.port import RowChanges
 from allswell.testing.sim.process import engine_of
@@ -217,7 +217,7 @@ def test_a_batch_that_breaks_is_tried_one_by_one_so_that_only_the_bad_command_fa
         in_batch: list[object] = []
         perform = engine_of(watch)._decisions._perform
 
-        async def note(batch: Batch[Command], wait: Wait) -> Performed:
+        async def note(batch: Batch[Command], wait: Wait) -> BatchResult:
             in_batch[:] = batch.commands
             return await perform(batch, wait)
 

@@ -9,7 +9,7 @@ import pytest
 
 from allswell import Watch, make_watch
 from allswell.domain.rules.event import Entry
-from allswell.engine.engine import Ear
+from allswell.engine.engine import Debouncer
 from allswell.engine.timings import Timings
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Wakeup
@@ -154,7 +154,7 @@ def test_a_flood_that_leads_to_nothing_costs_at_most_as_much_again_as_polling() 
 def test_an_ear_hears_at_once_again_after_a_reward_or_a_quiet_while() -> None:
     async def scene() -> None:
         rung: list[float] = []
-        ear = Ear(lambda: rung.append(running_loop().time()), most=1.0)
+        ear = Debouncer(lambda: rung.append(running_loop().time()), most=1.0)
 
         async def flood(count: int) -> None:
             for _ in range(count):

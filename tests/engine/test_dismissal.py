@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allswell.domain.ids import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.answer import Holding, holding, is_dismissed
+from allswell.domain.task.answer import DismissedHolds, holding, is_dismissed
 from allswell.domain.task.model import OPEN, Spec, Task, TaskFilter, TaskHistory, WaitState
 from allswell.engine.status.verdict import look
 from allswell.errors import Refused
@@ -29,13 +29,13 @@ def test_a_dismissed_question_stays_open_and_what_waits_for_it_is_counted() -> N
         await watch.dismiss(asked, "grace")
         await watch.dismiss(asked, "ada")  # it is dismissed already
         seen = await look(watch.views)
-        assert (seen.well, seen.needs, seen.dismissed) == (True, (), Holding(1, 2))
+        assert (seen.well, seen.needs, seen.dismissed) == (True, (), DismissedHolds(1, 2))
         question = await watch.question(asked)
         assert question is not None
         assert (question.closed_at, question.dismissed_by) == (None, "grace")
         assert [(one.task, one.data["by"]) for one in await stage.told("question_dismissed")] == [(task, "grace")]
         await watch.answer(asked, "reply", "Red")
-        assert (await look(watch.views)).dismissed == Holding()
+        assert (await look(watch.views)).dismissed == DismissedHolds()
         with pytest.raises(Refused, match="is closed"):
             await watch.dismiss(asked, "grace")
         with pytest.raises(Refused, match="there is no question"):

@@ -19,7 +19,7 @@ from allswell.domain.question import REPLY, Question
 from allswell.domain.rules.command import Park
 from allswell.domain.task.model import OPEN, Attempt, Spec, Task, TaskHistory, TaskRow, WaitState
 from allswell.engine.status.explanation import Explanation
-from allswell.engine.status.services import LOOK_MOST, Facts, targets
+from allswell.engine.status.services import LOOK_MOST, TaskFacts, targets
 from allswell.engine.status.timeline import spent
 from allswell.engine.status.verdict import look
 from allswell.engine.status.why import explain, why
@@ -285,7 +285,7 @@ def _task(number: int, needs: Sequence[int], state: str = OPEN) -> TaskRow:
 def test_every_graph_is_explained_even_one_that_goes_round(graph: list[list[int]], data: st.DataObject) -> None:
     states = data.draw(st.lists(st.sampled_from([OPEN, OPEN, OPEN, "done", "failed", "skipped"]), min_size=len(graph)))
     rows = [_task(number, needs, states[number]) for number, needs in enumerate(graph)]
-    facts = Facts(_NOW, rows[0].task.id, {row.task.id: row for row in rows})
+    facts = TaskFacts(_NOW, rows[0].task.id, {row.task.id: row for row in rows})
     facts.awaited = {target for row in rows if row.task.state == OPEN for _, target in targets(row)}
     facts.missing = {f"t_{number}" for number in range(len(graph), 12)}
     told = explain(rows[0], facts)
@@ -298,14 +298,14 @@ def test_every_graph_is_explained_even_one_that_goes_round(graph: list[list[int]
 
 def test_a_circle_is_named() -> None:
     rows = [_task(0, [1]), _task(1, [2]), _task(2, [1])]
-    facts = Facts(_NOW, rows[0].task.id, {row.task.id: row for row in rows})
+    facts = TaskFacts(_NOW, rows[0].task.id, {row.task.id: row for row in rows})
     told = explain(rows[0], facts)
     assert told.chain[-1].says == ("It waits in a circle, which does not end by itself: “n1” → “n2” → “n1”.",)
 
 
 def test_a_task_that_stands_nowhere_is_said_to_be_our_fault() -> None:
     row = msgspec.structs.replace(_task(0, []), ready=False)
-    told = explain(row, Facts(_NOW, row.task.id, {row.task.id: row}))
+    told = explain(row, TaskFacts(_NOW, row.task.id, {row.task.id: row}))
     assert told.state == "nowhere"
     assert "please report it" in said(told)
 
@@ -325,7 +325,7 @@ def test_every_millisecond_of_a_life_is_in_one_span(
     ended = None if is_open else Millis(end)
     task = msgspec.structs.replace(row.task, created_at=Millis(created), ended_at=ended)
     row = msgspec.structs.replace(row, task=task)
-    facts = Facts(Millis(end), task.id)
+    facts = TaskFacts(Millis(end), task.id)
     for number, (low, high) in enumerate(zip(moments[1:-1:2], moments[2:-1:2], strict=False)):
         times = Millis(low), Millis(high)
         facts.attempts.append(

@@ -4,13 +4,13 @@ import asyncio
 
 from allswell import Policy
 from allswell.engine.status import overview as screen
-from allswell.engine.status.overview import Front, front
+from allswell.engine.status.overview import StatusOverview, front
 from allswell.engine.status.verdict import look
 from allswell.engine.status.why import why
 from tests.engine.stage import MINUTE, Stage, play
 
 
-async def seen(stage: Stage) -> Front:
+async def seen(stage: Stage) -> StatusOverview:
     return await front(stage.watch.views)
 
 

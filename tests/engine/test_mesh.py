@@ -14,7 +14,7 @@ from allswell.domain.rules.event import Event
 from allswell.domain.task.policy import Policy
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.engine.lease import check_in
-from allswell.engine.mesh import Requested, Wishes
+from allswell.engine.mesh import Requested, RequestOptions
 from allswell.store.memory import MemoryStore
 from allswell.testing.loop import VirtualClock, run, running_loop
 from tests.engine.stage import MINUTE, Stage, play
@@ -757,7 +757,7 @@ def test_whose_asker_is_gone_blocks_nobody() -> None:
         ("oracle", "handoff", {"again": 0}, "bad_duration"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(to: str, kind: str, more: Wishes, code: str) -> None:
+def test_what_cannot_be_meant_is_refused(to: str, kind: str, more: RequestOptions, code: str) -> None:
     async def scene(stage: Stage) -> None:
         lease = await holding(stage)
         with pytest.raises(Refused) as refused:

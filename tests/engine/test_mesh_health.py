@@ -7,7 +7,7 @@ import pytest
 from allswell import Lease, Watch
 from allswell.domain.ids import AgentId
 from allswell.domain.lease.model import Agent
-from allswell.domain.mesh.health import DAY, AgentStanding, entered, is_degraded, score, standings
+from allswell.domain.mesh.health import DAY, AgentRecord, entered, is_degraded, score, standings
 from allswell.domain.task.policy import Policy
 from allswell.engine.status.agents import look
 from allswell.engine.status.journal import read_ledger
@@ -35,8 +35,8 @@ async def let_expire(stage: Stage, to: str, times: int = 4) -> None:
     assert (await lease.request(to, "status_check", "there?", retries=times - 1)).blocked
 
 
-async def standing(stage: Stage, agent: str) -> AgentStanding:
-    return standings(await stage.store.view_agents()).get(agent, AgentStanding())
+async def standing(stage: Stage, agent: str) -> AgentRecord:
+    return standings(await stage.store.view_agents()).get(agent, AgentRecord())
 
 
 async def degraded(stage: Stage) -> list[str]:
@@ -71,7 +71,7 @@ def test_who_asks_impatiently_degrades_nobody() -> None:
         expired = await stage.told("request_expired")
         assert len(expired) == 10
         assert {event.data["against"] for event in expired} == {"oracle"}
-        assert await standing(stage, "oracle") == AgentStanding()
+        assert await standing(stage, "oracle") == AgentRecord()
         assert await degraded(stage) == []
 
     play(scene, policies=UNASKED, pace=CALM)
@@ -219,7 +219,7 @@ def test_a_late_answer_speaks_for_whoever_gave_it(by: str) -> None:
         assert resolved.data["by"] == "oracle"
         oracle = await standing(stage, "oracle")
         assert (len(oracle.expired), len(oracle.unblocked)) == (1, 1)
-        assert await standing(stage, "sandman") == AgentStanding(), "who asked is neither charged nor credited"
+        assert await standing(stage, "sandman") == AgentRecord(), "who asked is neither charged nor credited"
 
     play(scene, policies=UNASKED, pace=CALM)
 

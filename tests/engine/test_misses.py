@@ -9,7 +9,7 @@ from allswell import Policy, make_watch
 from allswell.domain.ids import AgentId
 from allswell.engine import sweeper
 from allswell.engine.group_commit import commit
-from allswell.store.clock import Due
+from allswell.store.clock import DueTimer
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Store
 from allswell.testing.loop import VirtualClock, run
@@ -24,7 +24,7 @@ def test_no_first_miss_is_lost(seed: int) -> None:
     """Three processes judge one agent's leases at once; those that find no record of it must not all begin at one."""
 
     async def judge(store: Store, task: str) -> None:
-        await commit(store, lambda tx: sweeper.tick(tx, [Due(task, BOB)]))
+        await commit(store, lambda tx: sweeper.tick(tx, [DueTimer(task, BOB)]))
 
     async def scene() -> None:
         clock = VirtualClock()

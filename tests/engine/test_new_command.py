@@ -10,7 +10,7 @@ import pytest
 from allswell.domain.ids import RunId, TaskId
 from allswell.domain.rules.command import Command
 from allswell.domain.rules.decide import RULES
-from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import Decision, ReadSet, RowSearch, RowSnapshot, Rule
 from allswell.domain.task.aggregate import TaskChange, end_task, event
 from allswell.domain.task.model import State
 from allswell.errors import Bug, Refused
@@ -36,8 +36,8 @@ def skip_rest(situation: RowSnapshot, command: SkipRest) -> Decision:
     return Decision(len(outcomes), outcomes=outcomes)
 
 
-def still_open(command: SkipRest) -> Search:
-    return Search("open", command.run, limit=100)
+def still_open(command: SkipRest) -> RowSearch:
+    return RowSearch("open", command.run, limit=100)
 
 
 RULE = Rule(

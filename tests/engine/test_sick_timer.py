@@ -8,7 +8,7 @@ import pytest
 import allswell
 from allswell.domain.ids import Millis
 from allswell.domain.lease import expiry as ticking
-from allswell.domain.rules.query import Agenda
+from allswell.domain.rules.query import SweepAgenda
 from allswell.domain.run.run import Run
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange
 from allswell.store.memory import MemoryStore
@@ -54,7 +54,7 @@ def test_a_look_that_breaks_does_not_end_the_sweeping(monkeypatch: pytest.Monkey
         right = store.view_agenda
         broken = True
 
-        async def view_agenda() -> Agenda:
+        async def view_agenda() -> SweepAgenda:
             if broken:
                 raise ZeroDivisionError("planted")
             return await right()

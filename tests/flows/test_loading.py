@@ -9,7 +9,7 @@ import yaml
 
 from allswell.errors import Refused
 from allswell.flows import loader
-from allswell.flows.loader import DEEPEST, LARGEST, BadYaml, Mark, load
+from allswell.flows.loader import DEEPEST, LARGEST, BadYaml, YamlPosition, load
 
 PARSERS = {"C": yaml.CSafeLoader, "Python": yaml.SafeLoader}
 
@@ -63,44 +63,44 @@ def test_everything_knows_its_place() -> None:
     assert isinstance(listed, list)
     inner = listed[0].value
     assert isinstance(inner, dict)
-    assert (inner["c"].key, inner["c"].node.mark) == (Mark(3, 5), Mark(3, 8))
-    assert listed[0].mark == Mark(2, 5)
+    assert (inner["c"].key, inner["c"].node.mark) == (YamlPosition(3, 5), YamlPosition(3, 8))
+    assert listed[0].mark == YamlPosition(2, 5)
 
 
 @pytest.mark.parametrize(
     "text, mark, says",
     [
-        ("a: &x 1\nb: *x\n", Mark(1, 4), "an anchor (&x) is not taken"),
-        ("b: *x\n", Mark(1, 4), "an alias (*x) is not taken"),
-        ("a: 1\nb:\n  c: 1\n  c: 2\n", Mark(4, 3), "the key 'c' is given twice, first on line 3"),
-        ("a: 1\n'a': 2\n", Mark(2, 1), "the key 'a' is given twice, first on line 1"),
-        ("a:\n  <<: {b: 1}\n", Mark(2, 3), "a merge key (<<) is not taken"),
-        ("a: !!python/object:os.system x\n", Mark(1, 4), "a tag (tag:yaml.org,2002:python/object:os.system)"),
-        ("? [a, b]\n: 1\n", Mark(1, 3), "a list or a mapping cannot be a key"),
-        ("? *a\n: 1\n", Mark(1, 3), "an alias (*a) is not taken"),
-        ("steps:\n\t- id: a\n", Mark(2, 1), "a tab indents this line, and YAML takes only spaces"),
-        ("steps:\n  - id: a\n\t  run: b\n", Mark(3, 1), "a tab indents this line"),
-        ("a: 1\n---\nb: 2\n", Mark(2, 1), "a second document begins"),
-        ("", Mark(1, 1), "the file is empty"),
-        ("# nothing\n", Mark(1, 1), "the file is empty"),
-        ("a: b: c\n", Mark(1, 5), "this is not YAML: mapping values are not allowed"),
+        ("a: &x 1\nb: *x\n", YamlPosition(1, 4), "an anchor (&x) is not taken"),
+        ("b: *x\n", YamlPosition(1, 4), "an alias (*x) is not taken"),
+        ("a: 1\nb:\n  c: 1\n  c: 2\n", YamlPosition(4, 3), "the key 'c' is given twice, first on line 3"),
+        ("a: 1\n'a': 2\n", YamlPosition(2, 1), "the key 'a' is given twice, first on line 1"),
+        ("a:\n  <<: {b: 1}\n", YamlPosition(2, 3), "a merge key (<<) is not taken"),
+        ("a: !!python/object:os.system x\n", YamlPosition(1, 4), "a tag (tag:yaml.org,2002:python/object:os.system)"),
+        ("? [a, b]\n: 1\n", YamlPosition(1, 3), "a list or a mapping cannot be a key"),
+        ("? *a\n: 1\n", YamlPosition(1, 3), "an alias (*a) is not taken"),
+        ("steps:\n\t- id: a\n", YamlPosition(2, 1), "a tab indents this line, and YAML takes only spaces"),
+        ("steps:\n  - id: a\n\t  run: b\n", YamlPosition(3, 1), "a tab indents this line"),
+        ("a: 1\n---\nb: 2\n", YamlPosition(2, 1), "a second document begins"),
+        ("", YamlPosition(1, 1), "the file is empty"),
+        ("# nothing\n", YamlPosition(1, 1), "the file is empty"),
+        ("a: b: c\n", YamlPosition(1, 5), "this is not YAML: mapping values are not allowed"),
         ("a: [1, 2\n", None, "this is not YAML"),
         ("a: 'x\n", None, "this is not YAML"),
         (
             "ab: \x07\n",
-            Mark(1, 5),
+            YamlPosition(1, 5),
             'the invisible character U+0007 is not taken; delete it, or write "\\u0007" in quotes',
         ),
-        ("a: 1\n\ufeffb: 2\n", Mark(2, 1), "the invisible character U+FEFF"),
-        ("a: 1\u2028b: 2\n", Mark(1, 5), "the invisible character U+2028"),
-        ("a: 1\rb: 2\n", Mark(1, 5), "the invisible character U+000D"),
-        (b"a: 1\nbc: \xff\n", Mark(2, 5), "this is not UTF-8 text"),
+        ("a: 1\n\ufeffb: 2\n", YamlPosition(2, 1), "the invisible character U+FEFF"),
+        ("a: 1\u2028b: 2\n", YamlPosition(1, 5), "the invisible character U+2028"),
+        ("a: 1\rb: 2\n", YamlPosition(1, 5), "the invisible character U+000D"),
+        (b"a: 1\nbc: \xff\n", YamlPosition(2, 5), "this is not UTF-8 text"),
         ('a: "\\ud800"\n', None, ""),
-        ("a: " + "9" * 5_000, Mark(1, 4), "this number is too long"),
-        ("a: 1e999", Mark(1, 4), "this number is too large"),
+        ("a: " + "9" * 5_000, YamlPosition(1, 4), "this number is too long"),
+        ("a: 1e999", YamlPosition(1, 4), "this number is too large"),
     ],
 )
-def test_what_is_not_taken_is_refused_with_its_place(text: str | bytes, mark: Mark | None, says: str) -> None:
+def test_what_is_not_taken_is_refused_with_its_place(text: str | bytes, mark: YamlPosition | None, says: str) -> None:
     error = refused(text)
     assert says in error.says
     assert error.mark is not None
@@ -111,7 +111,7 @@ def test_what_is_not_taken_is_refused_with_its_place(text: str | bytes, mark: Ma
 def test_a_bomb_is_refused_before_it_unfolds() -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     bomb += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 30))
-    assert refused(bomb).mark == Mark(1, 5)
+    assert refused(bomb).mark == YamlPosition(1, 5)
 
 
 @pytest.mark.parametrize("sign", ["[", "{a: ", "- ", "a:\n ", "? "])
@@ -125,7 +125,7 @@ def test_nesting_beyond_the_cap_is_refused_at_once(sign: str) -> None:
 def test_nesting_up_to_the_cap_is_taken() -> None:
     deepest = DEEPEST - 1
     load("[" * deepest + "1" + "]" * deepest, "flow.yaml")
-    assert refused("[" * (deepest + 1) + "1" + "]" * (deepest + 1)).mark == Mark(1, DEEPEST + 1)
+    assert refused("[" * (deepest + 1) + "1" + "]" * (deepest + 1)).mark == YamlPosition(1, DEEPEST + 1)
 
 
 def test_a_file_that_is_too_large_is_not_even_parsed() -> None:

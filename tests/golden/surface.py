@@ -44,7 +44,7 @@ from allswell.domain.agents.status import SURVIVORS_PREFIX as SURVIVORS
 from allswell.domain.agents.status import Presence, Survivors
 from allswell.domain.build.component import BuildSpec
 from allswell.domain.lease.audit import Audited
-from allswell.domain.notify.metrics import KeptTally
+from allswell.domain.notify.metrics import StoredTally
 from allswell.domain.receipts.receipt import Receipt
 from allswell.domain.receipts.step import Capture, StepChanges, StepReceipt, TimeoutRecord
 from allswell.engine.lease import LastWord
@@ -57,7 +57,7 @@ from allswell.interfaces.http.routing import openapi_document
 from allswell.interfaces.mcp import server
 from allswell.interfaces.mcp.tools import OWN_TOOLS, TOOLS
 from allswell.remote.discovery import ServerNote
-from allswell.remote.wire import ANSWERS, CALLS, COMMANDS, VERSION, Answering, Saying
+from allswell.remote.wire import ANSWERS, CALLS, COMMANDS, VERSION, Answering, CommandBatch
 from allswell.runtime.agent_socket import AnyWord, SocketReply
 from allswell.runtime.attempt.record import InFlightRecord
 from allswell.runtime.workspace.baseline import Baseline
@@ -196,7 +196,11 @@ def commands() -> str:
     for name, call in CALLS.items():
         lines += ["", *outline.of_types(f"view {name}", call.arguments)]
         lines += outline.of_types(f"view {name} answers", call.answer)
-    lines += ["", *outline.of_types("POST /commands", Saying), *outline.of_types("POST /commands answers", Answering)]
+    lines += [
+        "",
+        *outline.of_types("POST /commands", CommandBatch),
+        *outline.of_types("POST /commands answers", Answering),
+    ]
     lines += ["", "kept in the note of an attempt: " + " ".join(sorted(kind.__name__ for kind in get_args(LastWord)))]
     for word in sorted(get_args(AnyWord), key=lambda one: str(one.__struct_config__.tag)):
         lines += ["", *outline.of_types(f"socket {word.__struct_config__.tag}", _without_raw(word))]
@@ -227,7 +231,7 @@ def stored() -> str:
         f"word {SESSIONS}NAME": Sessions,
         f"word {SUPERVISORS}NAME": Presence,
         f"word {SURVIVORS}HOLDER": Survivors,
-        "word metrics.tally": KeptTally,
+        "word metrics.tally": StoredTally,
         "word build.RUN": BuildMemory,
         "word build.RUN.spec": BuildSpec,
     }

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from allswell.app import make_watch, store_for
-from allswell.engine.status.verdict import Concern, Viewpoint, look
+from allswell.engine.status.verdict import LocalFacts, VerdictItem, look
 from allswell.timing.clock import SystemClock
 from tests.interfaces.cli.upkeep import MINUTE, Ran, Shifted, environment, run, watch_at
 from tests.interfaces.http.served import Served, serving
@@ -151,7 +151,7 @@ def test_a_supervisor_that_cannot_write_is_not_to_be_started_once_more(
         f_bavail = 0
         f_frsize = 4_096
 
-    async def seen() -> tuple[Concern, ...]:
+    async def seen() -> tuple[VerdictItem, ...]:
         async with watch_at(tmp_path, MINUTE) as watch:
             now = await watch.now()
             word = {"name": "main", "marker": "m", "host": "ship", "pid": 1, "boot_id": "b", "pid_namespace": "n"}
@@ -159,7 +159,7 @@ def test_a_supervisor_that_cannot_write_is_not_to_be_started_once_more(
                 "supervisor.main", None, json.dumps({**word, "pid_start": 1, "started_at": now, "beaten_at": now})
             )
         async with watch_at(tmp_path) as watch:
-            return (await look(watch.views, Viewpoint(folder=tmp_path))).needs
+            return (await look(watch.views, LocalFacts(folder=tmp_path))).needs
 
     monkeypatch.setattr("allswell.engine.status.verdict.os.statvfs", lambda _folder: Full)
     supervisor, disk = asyncio.run(seen())

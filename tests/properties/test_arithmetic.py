@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allswell.domain.check.fleet import CheckIns, asked, checkins_work, judged, misses_during
-from allswell.domain.check.model import Figure, Place
+from allswell.domain.check.model import CheckFigure, Location
 from allswell.domain.check.retries import Retrying, retries_fit
 from allswell.domain.check.scopes import Need, StepFigures, critical_path
 from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.lease.model import Agent, LeaseRow, answered, asked_at, judged_at, missed
-from allswell.domain.service.retry import Again, ErrorClass, Failure, RetryPolicy, judge
+from allswell.domain.service.retry import ErrorClass, Failure, RetryAfter, RetryPolicy, judge
 from tests.properties.budget import DETERMINISTIC
 
-HERE = Place("somewhere", 1, 1)
+HERE = Location("somewhere", 1, 1)
 
 
-def figure(name: str, value: int) -> Figure:
-    return Figure(name, value, HERE)
+def figure(name: str, value: int) -> CheckFigure:
+    return CheckFigure(name, value, HERE)
 
 
 # --- retries ----------------------------------------------------------------------------------------------------------
@@ -38,14 +38,14 @@ def lived_through(policy: RetryPolicy, error: ErrorClass, attempt: int, scope: i
     now, before = 0, 0
     failure = Failure(error)
     while True:
-        last = not isinstance(judge(policy, failure, earlier={error: before}, remaining=None, draw=1.0), Again)
+        last = not isinstance(judge(policy, failure, earlier={error: before}, remaining=None, draw=1.0), RetryAfter)
         now += attempt if last or error is ErrorClass.NETWORK else 0
         if now > scope:
             return False
         if last:
             return True
         verdict = judge(policy, failure, earlier={error: before}, remaining=scope - now, draw=1.0)
-        if not isinstance(verdict, Again):
+        if not isinstance(verdict, RetryAfter):
             return False
         now += verdict.delay
         before += 1
@@ -58,7 +58,7 @@ def test_retries_are_silent_exactly_where_each_attempt_really_gets_its_time(
 ) -> None:
     found = list(retries_fit(Retrying("it", figure("attempt", attempt), policy), figure("scope", scope)))
     for error, words in ((ErrorClass.NETWORK, "its limit"), (ErrorClass.RATE_LIMIT, "429")):
-        retried = isinstance(judge(policy, Failure(error), earlier={}, remaining=None, draw=0), Again)
+        retried = isinstance(judge(policy, Failure(error), earlier={}, remaining=None, draw=0), RetryAfter)
         fits = not retried or lived_through(policy, error, attempt, scope)
         assert fits == (not any(words in one.says for one in found))
 

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.breaker import BreakerPolicy, BreakerState
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.incident import BreakerClosed, BreakerOpened, Escalated, GaveUp, RetryScheduled, Withdrawn
 from allswell.domain.service.retry import RULES, RetryPolicy
@@ -141,7 +141,7 @@ def test_many_callers_of_one_service_leave_its_breaker_in_order(
                 assert asked != isinstance(told, Escalated)
                 asked = not asked
         stand, row = stage.breakers.standing("s")
-        assert (stand is not Stand.CLOSED) == is_open
+        assert (stand is not BreakerState.CLOSED) == is_open
         assert row.asked == asked
         assert row.probe_until is None  # every probe was given back
         assert sum(isinstance(told, GaveUp) for told in stage.told) <= len(callers)

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from allswell.domain.duration import LONGEST, parse, show
 from allswell.domain.ids import Millis
 from allswell.domain.lease.model import asked_at, due_at, ends_at, is_asked, judged_at
-from allswell.domain.service.retry import RULES, Again, ErrorClass, Failure, GiveUp, RateLimitPause, RetryPolicy, judge
+from allswell.domain.service.retry import (
+    RULES,
+    ErrorClass,
+    Failure,
+    GiveUp,
+    RateLimitPause,
+    RetryAfter,
+    RetryPolicy,
+    judge,
+)
 from allswell.domain.task.model import PRIORITY_MAX, rank
 from allswell.domain.task.policy import Policy
 from allswell.domain.task.submit import describe_cycle, find_cycle
@@ -106,10 +115,10 @@ def test_the_judge_keeps_within_its_bounds(
 ) -> None:
     failure = Failure(error, retry_after=None if retry_after is None else Millis(retry_after))
     verdict = judge(policy, failure, earlier=earlier, remaining=remaining, draw=draw)
-    if isinstance(verdict, Again | RateLimitPause):
+    if isinstance(verdict, RetryAfter | RateLimitPause):
         assert verdict.delay >= 0
         assert remaining is None or verdict.delay < remaining
-    if isinstance(verdict, Again):
+    if isinstance(verdict, RetryAfter):
         assert RULES[error].retries > 0
         assert sum(earlier.values()) + 1 < policy.max_attempts
         base = policy.backoff * 2 ** earlier.get(error, 0)
@@ -119,7 +128,7 @@ def test_the_judge_keeps_within_its_bounds(
     if isinstance(verdict, RateLimitPause):
         assert retry_after is not None
         assert retry_after > policy.retry_after_cap
-    if RULES[error].then == "fail" and not isinstance(verdict, Again | RateLimitPause):
+    if RULES[error].then == "fail" and not isinstance(verdict, RetryAfter | RateLimitPause):
         assert isinstance(verdict, GiveUp)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from allswell.domain.service.guard import GuardPolicy
 from allswell.errors import AllswellError
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 from allswell.timing import scopes
 from allswell.timing.scopes import ScopeTimeout, check_deadline, current, within
 from tests.properties.budget import DETERMINISTIC
@@ -63,7 +63,7 @@ def test_sync_code_sleeps_past_no_deadline_and_repeats_no_permanent_error(
     policy: GuardPolicy, calls: list[tuple[Exception | None, int]], deadline: int | None, draw: float
 ) -> None:
     hand = Hand(calls)
-    around = Surroundings(MemoryBreakers(hand), clock=hand, draw=lambda: draw, sleep=hand.sleep)
+    around = GuardEnvironment(MemoryBreakers(hand), clock=hand, draw=lambda: draw, sleep=hand.sleep)
     began, ended = hand.ms, None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scopes, "_monotonic", hand.seconds)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allswell.domain.ids import AgentId, CommandId, Millis, Token
-from allswell.domain.lease.audit import HumanDecision, Judged, after_verdict, failed_audits
+from allswell.domain.lease.audit import AuditVerdict, HumanDecision, after_verdict, failed_audits
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.rules.command import Verified
 from allswell.domain.task.aggregate import state
@@ -41,7 +41,7 @@ def test_a_task_is_done_by_a_verdict_that_passed_or_by_a_humans_word_and_by_noth
 ) -> None:
     one = Life(policy=Policy(verify=("true",), verify_attempts=most))
     now, rightly = START, False
-    history: list[Judged | HumanDecision] = []
+    history: list[AuditVerdict | HumanDecision] = []
     task = one.case.task.id
     for number, (verb, agent) in enumerate(steps):
         if one.case.task.state != OPEN:
@@ -65,7 +65,7 @@ def test_a_task_is_done_by_a_verdict_that_passed_or_by_a_humans_word_and_by_noth
             if out.error is None and verb == "pass":
                 rightly = True
             elif isinstance(out.answer, AfterCheck) and lease is not None and out.error is None:
-                history.append(Judged("it", passed=False))
+                history.append(AuditVerdict("it", passed=False))
                 failed = failed_audits(history, "it")
                 assert out.answer == AfterCheck(after_verdict(passed=False, failed=failed, most=most), failed, most)
         elif verb == "stale" and token > 1:

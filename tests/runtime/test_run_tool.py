@@ -18,7 +18,7 @@ import pytest
 import allswell
 from allswell.domain.scopes import ScopeLimits
 from allswell.runtime.deadlines import use_limits
-from allswell.runtime.process import Ending
+from allswell.runtime.process import EndCause
 from allswell.runtime.process.warden import WardenKeeper
 from tests.runtime.process.stage import IGNORING, tagged, until
 
@@ -42,7 +42,7 @@ def test_a_command_answers(tmp_path: Path) -> None:
     assert (done.exit_code, done.ok) == (7, False)
     assert done.stdout == f"given\n{tmp_path}\n"
     assert done.stderr == "hm\n"
-    assert done.ended.ending is Ending.EXITED
+    assert done.ended.ending is EndCause.EXITED
     assert done.stdout_path is None
     assert run("true").ok
 

@@ -28,13 +28,13 @@ LONG = "x" * ((1 << 20) + 1)
 def wrong(bound: Bound) -> Iterator[Any]:
     """Values outside of a bound."""
     match bound:
-        case bounds.Whole(least, most):
+        case bounds.IntegerBound(least, most):
             yield from (least - 1, most + 1, *NUMBERS)
-        case bounds.Number():
+        case bounds.AnyInteger():
             yield from NUMBERS  # a number that no row has: it names nothing
-        case bounds.Text(most):
+        case bounds.TextBound(most):
             yield from ("x" * (most + 1), "a\0b")
-        case bounds.Name(empty):
+        case bounds.NameBound(empty):
             yield from ("a\0b", "a\nb", "x" * 201, *(() if empty else ("", " ")))
         case bounds.ServiceName():
             yield from ("", "a\0b", "budget:day", "budget:role:build", "x" * 201)
@@ -44,18 +44,18 @@ def wrong(bound: Bound) -> Iterator[Any]:
             yield from ("x" * 301,)
         case bounds.NewRunId() | bounds.NewTaskId() | bounds.FileName():
             yield from (*PATHS, "", "x" * 301)
-        case bounds.Share():
+        case bounds.FractionBound():
             yield from (-0.1, 1.1, HUGE)
-        case bounds.OneOf():
+        case bounds.ChoiceBound():
             yield from ("neither", 7)
-        case bounds.Data(most):
+        case bounds.DataBound(most):
             yield from ({"x": "y" * most}, 5)
-        case bounds.Each(most, of):
+        case bounds.ListBound(most, of):
             if most < 10_000:
                 yield (right(of),) * (most + 1) if of is not None else ()
             if of is not None:
                 yield from ((one,) for one in wrong(of))
-        case bounds.Maybe(of):
+        case bounds.OptionalBound(of):
             yield from wrong(of)
         case bounds.StructBounds():
             yield from wrong_parts(bound, right(bound))
@@ -107,9 +107,9 @@ def beyond(kind: Any) -> Iterator[Any]:
 def right(bound: Bound | None) -> Any:
     """A value within a bound."""
     match bound:
-        case bounds.Whole(least):
+        case bounds.IntegerBound(least):
             return max(least, 1)
-        case bounds.Number():
+        case bounds.AnyInteger():
             return 1
         case bounds.NewRunId():
             return "r_a"
@@ -117,15 +117,15 @@ def right(bound: Bound | None) -> Any:
             return "t_new"
         case bounds.BudgetName():
             return "budget:day"
-        case bounds.Share():
+        case bounds.FractionBound():
             return 0.5
-        case bounds.OneOf(values):
+        case bounds.ChoiceBound(values):
             return values[0]
-        case bounds.Data():
+        case bounds.DataBound():
             return {}
-        case bounds.Each():
+        case bounds.ListBound():
             return ()
-        case bounds.Maybe():
+        case bounds.OptionalBound():
             return None
         case bounds.StructBounds():
             return made(bound)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allswell.settings.nearby import distrusted, find_store, folders
-from allswell.store.files import Distrust, Ownership, User, distrust
+from allswell.store.files import CallerIdentity, DistrustReason, Ownership, distrust
 from tests.interfaces.cli.console import Console
 from tests.runtime.attempt.stage import git
 from tests.security.unprivileged import as_nobody, folder_of_theirs, give
@@ -35,16 +35,18 @@ def plant(path: Path, text: str = "") -> None:
         (1, 1, 0o644, None),
         (1, 9, 0o644, None),
         (1, 1, 0o664, None),
-        (1, 9, 0o664, Distrust.GROUP),
-        (1, 1, 0o646, Distrust.ANYBODY),
-        (1, 1, 0o1777, Distrust.ANYBODY),
-        (2, 1, 0o600, Distrust.FOREIGN),
-        (0, 0, 0o600, Distrust.FOREIGN),
+        (1, 9, 0o664, DistrustReason.GROUP),
+        (1, 1, 0o646, DistrustReason.ANYBODY),
+        (1, 1, 0o1777, DistrustReason.ANYBODY),
+        (2, 1, 0o600, DistrustReason.FOREIGN),
+        (0, 0, 0o600, DistrustReason.FOREIGN),
     ],
 )
-def test_who_is_trusted(uid: int, gid: int, mode: int, why: Distrust | None) -> None:
-    assert distrust(Ownership(uid, gid, stat.S_IFREG | mode), User(1, 1)) == why
-    assert distrust(Ownership(1, 1, 0o664), User(1, None)) is Distrust.GROUP, "a group that others are in, too"
+def test_who_is_trusted(uid: int, gid: int, mode: int, why: DistrustReason | None) -> None:
+    assert distrust(Ownership(uid, gid, stat.S_IFREG | mode), CallerIdentity(1, 1)) == why
+    assert distrust(Ownership(1, 1, 0o664), CallerIdentity(1, None)) is DistrustReason.GROUP, (
+        "a group that others are in, too"
+    )
 
 
 def test_a_store_that_somebody_else_put_above_is_refused_and_named(

@@ -39,12 +39,12 @@ from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.model import TaskFilter, TaskRow
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.engine.access.keys import KeyQuota, Keyring
-from allswell.engine.access.visibility import Sight
+from allswell.engine.access.visibility import VisibleRecords
 from allswell.engine.budget import Budgets
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused, Unavailable
 from allswell.testing.sim.process import engine_of
-from allswell.timing.clock import StandingClock, SystemClock
+from allswell.timing.clock import PausableClock, SystemClock
 from tests.engine.stage import Stage, play
 from tests.interfaces.http.served import Served, serving
 from tests.interfaces.mcp.scene import key_of, tables
@@ -288,7 +288,7 @@ def test_an_agent_that_looks_through_others_tasks_takes_no_page_for_each() -> No
                 looks += 1
                 return await records.view_tasks(which)
 
-        sight = Sight(cast("Any", Counted()), eve, _quota())
+        sight = VisibleRecords(cast("Any", Counted()), eve, _quota())
         assert await sight.view_tasks(TaskFilter(limit=1)) == []
         assert looks == 1
 
@@ -607,7 +607,7 @@ def test_a_keys_quota_covers_all_that_it_can_make_grow() -> None:
 
 
 def _quota() -> KeyQuota:
-    clock = StandingClock(SystemClock())
+    clock = PausableClock(SystemClock())
     clock.stand()
     return KeyQuota(Quota(key_bytes=20_000), clock)
 

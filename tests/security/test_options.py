@@ -24,7 +24,7 @@ from allswell.domain.question import (
     in_order,
 )
 from allswell.domain.rules.event import Event
-from allswell.engine.status.live import Part
+from allswell.engine.status.live import LiveSection
 from allswell.engine.status.task import stand_question
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
@@ -124,7 +124,7 @@ def test_the_live_view_asks_for_enter_once_more(empty: str) -> None:
         assert lease is not None
         await lease.ask("Left or right?")
         await look(app, pilot)
-        await choose(app, pilot, Part.QUESTION, "Left")
+        await choose(app, pilot, LiveSection.QUESTION, "Left")
         await pilot.press("a")
         screen = app.screen
         assert isinstance(screen, DecisionScreen)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.domain.agents.cost import SESSIONS_MOST, USD, Expense, Meter
+from allswell.domain.agents.cost import SESSIONS_MOST, USD, Expense, UsageCounter
 from allswell.domain.agents.denied import CALLS_MOST, Denied
 from allswell.domain.agents.log import entries
 from allswell.domain.agents.output import (
@@ -105,7 +105,7 @@ def test_no_account_is_paused_for_years_on_the_word_of_its_agent() -> None:
 
 def test_sessions_without_number_are_added_up_and_not_all_kept() -> None:
     """A long id for each fills the memory of the supervisor, and with it every attempt of the fleet ends."""
-    meter = Meter()
+    meter = UsageCounter()
     line = b'{"type":"result","session_id":"%d%s","total_cost_usd":1,"usage":{}}'
     tracemalloc.start()
     try:
@@ -209,7 +209,7 @@ def test_an_odd_line_is_no_error_of_ours(line: bytes) -> None:
     for event in parse(line).events:
         usage_left(event, 200_000)
         if isinstance(event, TurnEnded):
-            Meter().hear(event.session, event.expense)
+            UsageCounter().hear(event.session, event.expense)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from allswell.domain.scopes import HardLimits, ScopeKind, Timeouts
 from allswell.domain.service.breaker import BreakerPolicy
 from allswell.domain.service.retry import RetryPolicy
 from allswell.domain.task.policy import Policy
-from allswell.engine.timings import Timings, Tolerance
+from allswell.engine.timings import HealthThresholds, Timings
 from allswell.errors import Refused
 from allswell.settings import SETTINGS, load
 from allswell.settings.schema import NAMED_TABLES, NOT_SETTINGS, PER_ROLE, ROLES, schema
-from allswell.settings.values import UnfitValue
+from allswell.settings.values import InvalidValue
 
 SEEDS = (
     "agent_timeout",
@@ -64,7 +64,7 @@ def test_every_figure_of_the_core_and_the_engine_is_a_setting() -> None:
     assert {f"hard_limits.{field}" for field in HardLimits.__struct_fields__} <= set(SETTINGS)
     assert {f"breaker.{field}" for field in BreakerPolicy.__struct_fields__ if field != "then"} <= set(SETTINGS)
     assert {f"pace.{field}" for field in Timings.__struct_fields__} <= set(SETTINGS)
-    assert {f"doctor.{field}" for field in Tolerance.__struct_fields__} <= set(SETTINGS)
+    assert {f"doctor.{field}" for field in HealthThresholds.__struct_fields__} <= set(SETTINGS)
 
 
 def test_every_setting_has_a_sentence_that_ends() -> None:
@@ -134,5 +134,5 @@ def test_of_some_settings_a_bare_number_is_seconds(raw: object, seconds: float) 
     "raw", [-1, "soon", "1_0", "٥", "٥s", "", True, [30], float("nan"), float("inf"), 1e12, "400d", "-5"]
 )
 def test_what_is_no_number_of_seconds_is_told_by_name(raw: object) -> None:
-    with pytest.raises(UnfitValue, match=r"worker\.pool_timeout"):
+    with pytest.raises(InvalidValue, match=r"worker\.pool_timeout"):
         SETTINGS["worker.pool_timeout"].read(raw)

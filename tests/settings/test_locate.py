@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.settings.sources import Spot, locate
+from allswell.settings.sources import TextPosition, locate
 from tests.properties.budget import DETERMINISTIC
 
 
@@ -33,27 +33,27 @@ x = '''
     text += "'''a'''' # y = 1\n"
     tomllib.loads(text)
     assert locate(text) == {
-        ("agent_timeout",): Spot(2, 1),
-        ("idle",): Spot(3, 3),
-        ("note",): Spot(4, 1),
-        ("list",): Spot(7, 1),
-        ("retry",): Spot(11, 1),
-        ("retry", "backoff"): Spot(11, 11),
-        ("retry", "jitter"): Spot(11, 27),
-        ("retry", "more"): Spot(11, 43),
-        ("retry", "more", "deep"): Spot(11, 52),
-        ("timeouts",): Spot(13, 3),
-        ("timeouts", "step"): Spot(14, 1),
-        ("timeouts", "llm_call"): Spot(15, 1),
-        ("roles", "night owl"): Spot(16, 2),
-        ("roles", "night owl", "retry", "backoff"): Spot(17, 1),
-        ("many",): Spot(18, 3),
-        ("many", "x"): Spot(19, 1),
+        ("agent_timeout",): TextPosition(2, 1),
+        ("idle",): TextPosition(3, 3),
+        ("note",): TextPosition(4, 1),
+        ("list",): TextPosition(7, 1),
+        ("retry",): TextPosition(11, 1),
+        ("retry", "backoff"): TextPosition(11, 11),
+        ("retry", "jitter"): TextPosition(11, 27),
+        ("retry", "more"): TextPosition(11, 43),
+        ("retry", "more", "deep"): TextPosition(11, 52),
+        ("timeouts",): TextPosition(13, 3),
+        ("timeouts", "step"): TextPosition(14, 1),
+        ("timeouts", "llm_call"): TextPosition(15, 1),
+        ("roles", "night owl"): TextPosition(16, 2),
+        ("roles", "night owl", "retry", "backoff"): TextPosition(17, 1),
+        ("many",): TextPosition(18, 3),
+        ("many", "x"): TextPosition(19, 1),
     }
 
 
 def test_a_quoted_key_is_what_it_stands_for() -> None:
-    assert locate(r'"a\u0062" = 1') == {("ab",): Spot(1, 1)}
+    assert locate(r'"a\u0062" = 1') == {("ab",): TextPosition(1, 1)}
 
 
 keys = st.text("ab-_1", min_size=1, max_size=3)

@@ -37,11 +37,11 @@ def flow_that_is_left_goes_to_the_pool() -> Iterator[None]:
 
 @mutant
 def step_is_recorded_without_its_result() -> Iterator[None]:
-    with patch.object(step, "Finished", lambda task, payload, _, attempt: _made(task, payload, attempt)):
+    with patch.object(step, "FinishedTask", lambda task, payload, _, attempt: _made(task, payload, attempt)):
         yield
 
 
 def _made(task: Any, payload: str, attempt: Any) -> Any:
-    from allswell.domain.task.model import Finished
+    from allswell.domain.task.model import FinishedTask
 
-    return Finished(task, payload, "null", attempt)
+    return FinishedTask(task, payload, "null", attempt)

@@ -222,7 +222,7 @@ def _judged(change: Callable[[Any, dict[str, Any]], Any]) -> contextlib.Abstract
 @mutant
 def jitter_goes_below_the_base() -> Iterator[None]:
     def less(verdict: Any, given: dict[str, Any]) -> Any:
-        return retry.Again(Millis(int(verdict.delay * 0.6))) if isinstance(verdict, retry.Again) else verdict
+        return retry.RetryAfter(Millis(int(verdict.delay * 0.6))) if isinstance(verdict, retry.RetryAfter) else verdict
 
     with _judged(less):
         yield

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from allswell.domain.lease import claim, expiry, holder
 from allswell.domain.rules.decide import RULES
 from allswell.domain.task import aggregate, fanout, submit
-from allswell.domain.task.model import Ready
+from allswell.domain.task.model import ReadyTask
 from allswell.engine import engine, group_commit, plan, sweeper, unit_of_work
 from allswell.store import port
 from allswell.store.memory import store as views
@@ -93,7 +93,7 @@ def picked_rows_are_not_read_again() -> Iterator[None]:
         for id_ in picked:
             known = book_.cases[id_]
             if known.ready is None and known.task.state == "open":
-                ready = Ready(id_, known.task.lane, 0)
+                ready = ReadyTask(id_, known.task.lane, 0)
                 book_.cases[id_] = replace(known, ready=ready, waits=())
 
     with everywhere("_load", load, plan):

@@ -27,7 +27,7 @@ from allswell.domain.rules.event import Event
 from allswell.domain.task.model import OPEN
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.engine.lease import Lease
-from allswell.engine.mesh import Requested, Wishes
+from allswell.engine.mesh import Requested, RequestOptions
 from allswell.engine.timings import Timings
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
@@ -577,7 +577,7 @@ class _Mesh:
         try:
             async with asyncio.timeout(most + (_OUTAGE if self.crashes else 0.0)):
                 blocks = kind == "webhook" or self.chance.random() >= _NOT_WAITED_FOR
-                what: Wishes = {"timeout": length, "retries": retries, "kept": _KEPT, "blocks": blocks}
+                what: RequestOptions = {"timeout": length, "retries": retries, "kept": _KEPT, "blocks": blocks}
                 if not blocks:
                     await lease.send_request(to, kind, f"{name} to {to}", **what)
                     return None

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, run, running_loop
+from allswell.testing.loop import DeterministicLoop, LoopStuck, Runaway, run, running_loop
 
 SEEDS = [None, 0, 1, 2, 3]
 
@@ -33,7 +33,7 @@ def test_stuck_names_who_waits_and_where(seed: int | None) -> None:
         await waits_for_ever("main")
         await forgotten
 
-    with pytest.raises(Stuck) as caught:
+    with pytest.raises(LoopStuck) as caught:
         run(main(), seed=seed)
     message = str(caught.value)
     assert "at 5.000000 s" in message
@@ -45,7 +45,7 @@ def test_stuck_names_who_waits_and_where(seed: int | None) -> None:
 
 
 def test_an_infinite_sleep_never_ends() -> None:
-    with pytest.raises(Stuck):
+    with pytest.raises(LoopStuck):
         run(asyncio.sleep(math.inf), seed=None)
 
 
@@ -53,7 +53,7 @@ def test_a_crowd_that_is_stuck_is_listed_in_part() -> None:
     async def main() -> None:
         await asyncio.gather(*(asyncio.Event().wait() for _ in range(1_000)))
 
-    with pytest.raises(Stuck, match="and 981 more"):
+    with pytest.raises(LoopStuck, match="and 981 more"):
         run(main(), seed=0)
 
 

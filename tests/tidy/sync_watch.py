@@ -14,7 +14,7 @@ from pathlib import Path
 
 ENGINE = Path(__file__).parents[2] / "src" / "allswell" / "engine"
 KEPT = ENGINE / "sync.py"
-WATCH = ("WatchViews", "Guarding", "Meshing", "Claiming", "Deciding", "Watch")
+WATCH = ("WatchViews", "GuardWatch", "MeshWatch", "Claiming", "DecisionWatch", "Watch")
 """The classes that a watch is made of, in their order."""
 NOT_CALLS = {"take_up", "repeat"}
 """Async methods that only make sense in the watch's own loop."""

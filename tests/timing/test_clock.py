@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from allswell.timing.clock import Clock, StandingClock, SystemClock
+from allswell.timing.clock import Clock, PausableClock, SystemClock
 
 
 class Moved(SystemClock):
@@ -32,7 +32,7 @@ def test_monotonic_is_clock_monotonic_and_never_goes_back() -> None:
 
 def test_a_clock_that_stands_does_not_count_and_never_goes_back() -> None:
     behind = Moved()
-    clock = StandingClock(behind)
+    clock = PausableClock(behind)
     began = clock.monotonic()
     behind.now += 1_000
     assert clock.monotonic() - began == 1_000

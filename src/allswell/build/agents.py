@@ -41,8 +41,8 @@ from allswell.domain.build.line import (
     CompleteLine,
     ErrorLine,
     Line,
+    MalformedLine,
     MergedLine,
-    Misread,
     ProgressLine,
     ReadyLine,
     RetryLine,
@@ -113,7 +113,7 @@ class ChannelMember:
     def _hear(self, line: Line, heard: HeardMessage) -> None:
         raise NotImplementedError
 
-    def _is_coordinator(self, heard: HeardMessage, lines: Sequence[Line | Misread]) -> bool:
+    def _is_coordinator(self, heard: HeardMessage, lines: Sequence[Line | MalformedLine]) -> bool:
         if not self._coordinator and any(isinstance(line, TasksLine) for line in lines):
             self._coordinator = heard.who
         return heard.who == self._coordinator
@@ -127,7 +127,7 @@ class ChannelMember:
                 lines = read(heard.text)
                 official = self._is_coordinator(heard, lines)
                 for line in lines:
-                    if isinstance(line, Misread):
+                    if isinstance(line, MalformedLine):
                         continue
                     self._hear(line, heard)
                     if official and _ends_build(line):

@@ -47,7 +47,7 @@ from allswell.domain.build.line import (
     ErrorLine,
     HintLine,
     Line,
-    Misread,
+    MalformedLine,
     ProgressLine,
     ReadyLine,
     RejectLine,
@@ -60,18 +60,18 @@ from allswell.domain.build.state import (
     AnswerQuestion,
     AskAboutBuild,
     AskAboutComponent,
-    BuildStanding,
+    BuildStatus,
     BuildStep,
     CollectClaim,
     EndSilent,
     GiveBackComponent,
     GiveVerdict,
     GrantClaim,
-    HandIn,
     HoldComponent,
     IgnoreLine,
     MergeComponent,
     OfferComponent,
+    RequestAudit,
     SayLine,
 )
 from allswell.domain.ids import Millis, Token
@@ -126,7 +126,7 @@ class BuildActions:
             case EndSilent(task, token, agent):
                 self._rows.touch(task)
                 await self._watch.held(task, token, agent).end_idle(self._limits.silence)
-            case HandIn():
+            case RequestAudit():
                 await self._hand_in(step)
             case GiveVerdict():
                 await self._judge(step)
@@ -169,7 +169,7 @@ class BuildActions:
         rejected = step.losers if granted is not None else (step.agent, *step.losers)
         return [RejectLine(step.component, agent, ALREADY_CLAIMED) for agent in rejected]
 
-    async def _hand_in(self, step: HandIn) -> None:
+    async def _hand_in(self, step: RequestAudit) -> None:
         audit = step.audit
         task = await self._watch.submit(
             f"audit of {step.component}",
@@ -288,7 +288,7 @@ class Coordinator:
         self._windows = ClaimWindows(self._limits.claim_window)
         self._heard.set()
 
-    async def run(self, build: Lease | None = None) -> BuildStanding:
+    async def run(self, build: Lease | None = None) -> BuildStatus:
         """Coordinate to the end, or until the channel ends; how the build stands then.
 
         `build` is the hold on it, where it was taken before the channel was joined.
@@ -386,7 +386,7 @@ class Coordinator:
         await self._read_again(standing, deeds)
         return standing.is_over or (self._closed and not self._inbox and self._windows.closes_at() is None)
 
-    async def _go_on(self, deeds: BuildActions, acted_on: Sequence[str] = ()) -> BuildStanding:
+    async def _go_on(self, deeds: BuildActions, acted_on: Sequence[str] = ()) -> BuildStatus:
         """Do what follows from how the build stands, until nothing more does; keep what has to be said of it all."""
         standing = await self._do_what_is_due(deeds)
         now = await self._watch.now()
@@ -418,7 +418,7 @@ class Coordinator:
         self._news.set()
         return standing
 
-    async def _do_what_is_due(self, deeds: BuildActions) -> BuildStanding:
+    async def _do_what_is_due(self, deeds: BuildActions) -> BuildStatus:
         for _ in range(_MOST_ROUNDS):
             standing = await self._look()
             now = await self._watch.now()
@@ -464,7 +464,7 @@ class Coordinator:
         for line in read(heard.text):
             if isinstance(line, _OF_BUILDERS) and (heard.keyed or not self._rights.require_keys):
                 self._builders[heard.who] = None
-            if isinstance(line, Misread):
+            if isinstance(line, MalformedLine):
                 _log.info("%s said something that is no line: %s (%s)", heard.who, line.text, line.why)
                 if line.shape and heard.who not in self._place.memory.hinted and heard.who not in self._hinted:
                     self._hinted.add(heard.who)
@@ -492,7 +492,7 @@ class Coordinator:
         elif isinstance(step, GiveVerdict):
             self._alive[step.component] = (step.audit.token, said_at)
 
-    async def _close_windows(self, deeds: BuildActions, dated: Millis | None = None) -> BuildStanding | None:
+    async def _close_windows(self, deeds: BuildActions, dated: Millis | None = None) -> BuildStatus | None:
         """Decide the claims whose time is up; how the build stands then, if there were any.
 
         `dated` is when the message was said that is looked at next, by the server's clock.
@@ -508,7 +508,7 @@ class Coordinator:
                     done.append(mark)
         return await self._go_on(deeds, done) if closed else None
 
-    async def _settle(self, claims: list[CollectClaim], standing: BuildStanding, deeds: BuildActions) -> None:
+    async def _settle(self, claims: list[CollectClaim], standing: BuildStatus, deeds: BuildActions) -> None:
         """Decide a window of claims: the first of them that may have it gets it."""
         name = claims[0].component
         component = standing.components.get(name)
@@ -527,7 +527,7 @@ class Coordinator:
             if component.holder != claim.agent:
                 self._replies.append(RejectLine(name, claim.agent, why or ALREADY_CLAIMED))
 
-    async def _read_again(self, standing: BuildStanding, deeds: BuildActions) -> None:
+    async def _read_again(self, standing: BuildStatus, deeds: BuildActions) -> None:
         """A spec that was corrected goes on (C4); one that cannot be read is left alone."""
         if self._now() < self._spec_read_at + _SPEC_EVERY and not _is_rechecked(standing):
             return
@@ -555,7 +555,7 @@ class Coordinator:
         row = await self._watch.task(build.task)
         return row is None or row.task.ended_at is not None
 
-    async def _look(self) -> BuildStanding:
+    async def _look(self) -> BuildStatus:
         """How the build stands. Of a builder without a key that was not heard for long it is not expected to be."""
         until = self._now() - self._limits.silence
         gone = {name for name, at in self._keyless.items() if at <= until}
@@ -639,7 +639,7 @@ class Coordinator:
         return memory.having_said(count, at)
 
 
-def _is_rechecked(standing: BuildStanding) -> bool:
+def _is_rechecked(standing: BuildStatus) -> bool:
     """Whether a human says that the spec is corrected, although there is a cycle in it as it was read last."""
     asked = [question for question in standing.questions if question.options == CYCLE_OPTIONS]
     return bool(standing.cycle) and bool(asked) and asked[-1].choice is not None

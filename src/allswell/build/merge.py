@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from allswell.domain.build.hearing import HeardMessage, Hearing
+from allswell.domain.build.hearing import ChannelCoverage, HeardMessage
 from allswell.domain.ids import Millis
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.process.command import allowed_environment
@@ -198,7 +198,7 @@ class Channel(Protocol):
         ...
 
     @property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> ChannelCoverage:
         """Whether we have heard everything, and what may be missing."""
         ...
 

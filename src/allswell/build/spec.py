@@ -18,25 +18,25 @@ import msgspec
 from allswell.domain.build.component import (
     BuildSpec,
     Component,
+    ParsedComponent,
+    ParsedNeed,
     SpecMistake,
-    WrittenComponent,
-    WrittenNeed,
     mistakes_in,
 )
 from allswell.domain.build.line import is_component_name, is_url
-from allswell.domain.check.model import Place
+from allswell.domain.check.model import Location
 from allswell.domain.values import nearest
 from allswell.errors import Refused
-from allswell.flows.loader import BadYaml, MappingEntry, Mark, YamlNode, load
+from allswell.flows.loader import BadYaml, MappingEntry, YamlNode, YamlPosition, load
 
 # A spec as it stands in its files, with what is wrong with the way it is written.
 
 
-class WrittenSpec(msgspec.Struct, frozen=True):
+class ParsedSpec(msgspec.Struct, frozen=True):
     """What was read. Whether the names in it mean anything is looked at afterwards."""
 
     name: str
-    components: tuple[WrittenComponent, ...] = ()
+    components: tuple[ParsedComponent, ...] = ()
     mistakes: tuple[SpecMistake, ...] = ()
     url: str = ""
 
@@ -67,19 +67,19 @@ _COMPONENT_KEYS = ("name", "depends on", "description")
 _DESCRIPTION_MAX = 100_000
 
 
-def read_file(path: Path) -> WrittenSpec:
+def read_file(path: Path) -> ParsedSpec:
     """The spec in this file, with all that is wrong with it."""
     return read_yaml(path.read_bytes(), str(path), build_name(path.stem))
 
 
-def read_yaml(content: bytes | str, file: str, name: str) -> WrittenSpec:
+def read_yaml(content: bytes | str, file: str, name: str) -> ParsedSpec:
     """The spec in a file's content; `name` is for one that gives none."""
     try:
         root = load(content, file)
     except BadYaml as error:
-        mark = error.mark or Mark(1, 1)
-        mistake = SpecMistake(Place(file, mark.line, mark.column), "YAML", f"{error.says}.", "Correct it.")
-        return WrittenSpec(name, mistakes=(mistake,))
+        mark = error.mark or YamlPosition(1, 1)
+        mistake = SpecMistake(Location(file, mark.line, mark.column), "YAML", f"{error.says}.", "Correct it.")
+        return ParsedSpec(name, mistakes=(mistake,))
     return _SpecReader(file).read(root, name)
 
 
@@ -88,12 +88,12 @@ class _SpecReader:
         self.file = file
         self.mistakes: list[SpecMistake] = []
 
-    def read(self, root: YamlNode, name: str) -> WrittenSpec:
+    def read(self, root: YamlNode, name: str) -> ParsedSpec:
         """The whole file."""
         top = root.value
         if not isinstance(top, dict) or "components" not in top:
             self._wrong(root, "components", "This is not a spec of a build.", "Begin with `components:` and a list.")
-            return WrittenSpec(name, mistakes=tuple(self.mistakes))
+            return ParsedSpec(name, mistakes=tuple(self.mistakes))
         self._known(top, _TOP_KEYS, "A spec")
         if "name" in top:
             name = self._name(top["name"], name)
@@ -103,7 +103,7 @@ class _SpecReader:
                 top["url"], "url", f"{url[:80]!r} is not an address.", "Write such as https://example.org/spec."
             )
         components = [one for node in self._components(top["components"]) if (one := self._component(node))]
-        return WrittenSpec(name, tuple(components), tuple(self.mistakes), url)
+        return ParsedSpec(name, tuple(components), tuple(self.mistakes), url)
 
     def _name(self, entry: MappingEntry, usual: str) -> str:
         name = self._text(entry, "name")
@@ -119,7 +119,7 @@ class _SpecReader:
         self._wrong(entry, "components", says, "Begin each with `- name: NAME`.")
         return []
 
-    def _component(self, node: YamlNode) -> WrittenComponent | None:
+    def _component(self, node: YamlNode) -> ParsedComponent | None:
         given = node.value
         if not isinstance(given, dict) or "name" not in given:
             self._wrong(node, "name", "A component has no name.", "Begin it with `- name: NAME`.")
@@ -131,9 +131,9 @@ class _SpecReader:
             says = f"The description of {name} has {len(text):,} characters; at most {_DESCRIPTION_MAX:,} are taken."
             self._wrong(given["description"], "description", says, "Put it into a file and name the file.")
         needs = self._needs(given["depends on"]) if "depends on" in given else ()
-        return WrittenComponent(name, self._place(given["name"].node), needs, text)
+        return ParsedComponent(name, self._place(given["name"].node), needs, text)
 
-    def _needs(self, entry: MappingEntry) -> tuple[WrittenNeed, ...]:
+    def _needs(self, entry: MappingEntry) -> tuple[ParsedNeed, ...]:
         if entry.node.value is None:
             return ()
         if not isinstance(entry.node.value, list):
@@ -141,7 +141,7 @@ class _SpecReader:
             return ()
         return tuple(need for node in entry.node.value if (need := self._need(node)))
 
-    def _need(self, node: YamlNode) -> WrittenNeed | None:
+    def _need(self, node: YamlNode) -> ParsedNeed | None:
         inner = node.value
         if isinstance(inner, dict) and "name" in inner:
             self._known(inner, ("name",), "A need")
@@ -150,7 +150,7 @@ class _SpecReader:
         if name is None:
             self._wrong(node, "depends on", "A need must be the name of a component.", "Write `- name: NAME`.")
             return None
-        return WrittenNeed(name, self._place(node))
+        return ParsedNeed(name, self._place(node))
 
     def _text(self, entry: MappingEntry, field: str) -> str:
         text = _word(entry.node)
@@ -167,9 +167,9 @@ class _SpecReader:
                 fix = f"Did you mean {meant!r}?" if meant in keys else f"It has {', '.join(keys)}."
                 self._wrong(entry, key, f"{what} has no `{key}:`.", fix)
 
-    def _place(self, at: YamlNode | MappingEntry) -> Place:
+    def _place(self, at: YamlNode | MappingEntry) -> Location:
         mark = at.key if isinstance(at, MappingEntry) else at.mark
-        return Place(self.file, mark.line, mark.column)
+        return Location(self.file, mark.line, mark.column)
 
     def _wrong(self, at: YamlNode | MappingEntry, field: str, says: str, fix: str) -> None:
         self.mistakes.append(SpecMistake(self._place(at), field, says, fix))
@@ -210,9 +210,9 @@ _MARKED = re.compile(r"\[([^\]]+)\]\([^)]*\)|(\*\*|`|\"|')(.+)\2")
 _NOTHING = {"none", "nothing", "[]", "-"}
 
 
-def read_folder(path: Path) -> WrittenSpec:
+def read_folder(path: Path) -> ParsedSpec:
     """The spec in this folder, with all that is wrong with it."""
-    components: list[WrittenComponent] = []
+    components: list[ParsedComponent] = []
     mistakes: list[SpecMistake] = []
     for file in sorted(components_folder(path).iterdir()):
         if file.suffix.lower() == ".md" and file.stem.lower() != "readme" and file.name[0] not in "._":
@@ -220,8 +220,8 @@ def read_folder(path: Path) -> WrittenSpec:
             components.append(component)
     if not components:
         says = "There is no component: no file here ends in .md."
-        mistakes.append(SpecMistake(Place(str(path)), "components", says, "Write one file for each component."))
-    return WrittenSpec(build_name(path.resolve().name), tuple(components), tuple(mistakes))
+        mistakes.append(SpecMistake(Location(str(path)), "components", says, "Write one file for each component."))
+    return ParsedSpec(build_name(path.resolve().name), tuple(components), tuple(mistakes))
 
 
 def components_folder(path: Path) -> Path:
@@ -234,19 +234,19 @@ def _content(file: Path, mistakes: list[SpecMistake]) -> str:
     raw = file.read_bytes()
     if len(raw) > LARGEST:
         says = f"The file has {len(raw):,} bytes; at most {LARGEST:,} are read."
-        mistakes.append(SpecMistake(Place(str(file)), "file", says, "Put what is long elsewhere, and name it here."))
+        mistakes.append(SpecMistake(Location(str(file)), "file", says, "Put what is long elsewhere, and name it here."))
         return ""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        mistakes.append(SpecMistake(Place(str(file), line), "file", "This is not UTF-8 text.", "Save it as UTF-8."))
+        mistakes.append(SpecMistake(Location(str(file), line), "file", "This is not UTF-8 text.", "Save it as UTF-8."))
         return ""
 
 
-def read_component(name: str, text: str, file: str, mistakes: list[SpecMistake]) -> WrittenComponent:
+def read_component(name: str, text: str, file: str, mistakes: list[SpecMistake]) -> ParsedComponent:
     """A component from the text of its file; what is wrong with it is added to `mistakes`."""
-    needs: list[WrittenNeed] = []
+    needs: list[ParsedNeed] = []
     lists = 0
     lines = _outside_code(text)
     number, line = next(lines, (0, None))
@@ -255,17 +255,17 @@ def read_component(name: str, text: str, file: str, mistakes: list[SpecMistake])
         if begin is None:
             number, line = next(lines, (0, None))
             continue
-        place = Place(file, number)
+        place = Location(file, number)
         lists += 1
         if lists == 2:
             mistakes.append(SpecMistake(place, "depends on", "This is a second list of needs.", "Join the two."))
-        found: list[WrittenNeed] = []
+        found: list[ParsedNeed] = []
         prose = False
         number, line = next(lines, (0, None))
         while line is not None and (entry := _entry(line)) is not None:
             need = _need(entry)
             if need:
-                found.append(WrittenNeed(need, Place(file, number)))
+                found.append(ParsedNeed(need, Location(file, number)))
             prose = prose or need is None
             number, line = next(lines, (0, None))
         if begin[1] and begin[1].lower() not in _NOTHING:
@@ -277,7 +277,7 @@ def read_component(name: str, text: str, file: str, mistakes: list[SpecMistake])
                 SpecMistake(place, "depends on", says, "Write lines `- name: NAME`, or `depends on: none`.")
             )
         needs += found
-    return WrittenComponent(name, Place(file, 1), tuple(needs), text)
+    return ParsedComponent(name, Location(file, 1), tuple(needs), text)
 
 
 def _outside_code(text: str) -> Iterator[tuple[int, str]]:
@@ -374,7 +374,7 @@ def read_spec(path: Path) -> BuildSpec:
     return checked(written, str(path))
 
 
-def checked(written: WrittenSpec, name: str) -> BuildSpec:
+def checked(written: ParsedSpec, name: str) -> BuildSpec:
     """What was read, if nothing is wrong with it."""
     found = [*written.mistakes, *islice(mistakes_in(written.components), _MOST_TOLD)]
     if found:

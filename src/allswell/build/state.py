@@ -24,10 +24,10 @@ from allswell.domain.build.state import (
     NEWCOMER,
     BuildAudit,
     BuildQuestion,
-    BuildStanding,
+    BuildStatus,
     ClaimMark,
-    ComponentStanding,
     ComponentState,
+    ComponentStatus,
     PastAttempt,
 )
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId, Token, task_of_question
@@ -90,7 +90,7 @@ class BuildRows:
         self._builders: dict[str, None] = {}
         self._graph: BuildGraph | None = None
         self._states: dict[str, ComponentState] = {}
-        self._found: dict[str, ComponentStanding] = {}
+        self._found: dict[str, ComponentStatus] = {}
 
     def touch(self, task: TaskId | None = None, question: QuestionId | None = None) -> None:
         """We have changed something about these, whatever the journal says of it."""
@@ -100,7 +100,7 @@ class BuildRows:
             self._touched_questions.add(question)
             self._touched.add(task_of_question(question))
 
-    async def look(self, spec: BuildSpec, started_at: Millis, gone: Collection[str] = ()) -> BuildStanding:
+    async def look(self, spec: BuildSpec, started_at: Millis, gone: Collection[str] = ()) -> BuildStatus:
         """How the build stands now; `gone` are builders without a key who cannot come back."""
         changed = await self._read()
         if self._graph is None or self._graph.spec is not spec:
@@ -116,7 +116,7 @@ class BuildRows:
         if gone:
             holders = {one.holder for one in self._found.values()}
             builders = [one for one in self._builders if one not in gone or one in holders]
-        return BuildStanding(dict(self._found), started_at, self._graph.cycle, self._asked(), tuple(builders))
+        return BuildStatus(dict(self._found), started_at, self._graph.cycle, self._asked(), tuple(builders))
 
     # --- what has changed ---------------------------------------------------------------------------------------------
 
@@ -232,11 +232,11 @@ class BuildRows:
             for one in past
         )
 
-    def _standing(self, name: str, graph: BuildGraph) -> ComponentStanding:
+    def _standing(self, name: str, graph: BuildGraph) -> ComponentStatus:
         row = self._components.get(name)
         lease = None if row is None else row.lease
         audits = tuple(sorted(self._audits.get(name, {}).values(), key=lambda one: one.number))
-        found = ComponentStanding(
+        found = ComponentStatus(
             name,
             self._states[name],
             graph.needs[name],
@@ -415,7 +415,7 @@ class BuildPlace:
         if text != before:
             await watch.swap(f"{self._key}.spec", before, text)
 
-    async def finish(self, watch: Watch, build: Lease, standing: BuildStanding, *, all_said: bool = True) -> None:
+    async def finish(self, watch: Watch, build: Lease, standing: BuildStatus, *, all_said: bool = True) -> None:
         """Leave the build: it is over, or was stopped, or somebody will coordinate it again, if only to say so."""
         if standing.is_over and all_said:
             merged = sum(one.state == "merged" for one in standing.components.values())

@@ -79,7 +79,7 @@ SERVICE_ACTS = (AnswerAction.PROBE, AnswerAction.WAIT, AnswerAction.QUIET)
 """What only a question about a service can offer."""
 
 
-class Takes(StrEnum):
+class OptionInput(StrEnum):
     """What somebody may say with an option."""
 
     WORDS = "words"
@@ -94,19 +94,19 @@ class Takes(StrEnum):
     """An amount in dollars; without one, twice the present."""
 
 
-def takes(act: AnswerAction) -> Takes:
+def takes(act: AnswerAction) -> OptionInput:
     """What somebody may say with an option that acts so."""
     match act:
         case AnswerAction.CLARIFY | AnswerAction.REPLY:
-            return Takes.WORDS
+            return OptionInput.WORDS
         case AnswerAction.SPLIT:
-            return Takes.TASKS
+            return OptionInput.TASKS
         case AnswerAction.INCREASE_TIMEOUT | AnswerAction.INCREASE_IDLE:
-            return Takes.TIME
+            return OptionInput.TIME
         case AnswerAction.INCREASE_COST:
-            return Takes.MONEY
+            return OptionInput.MONEY
         case _:
-            return Takes.REMARK
+            return OptionInput.REMARK
 
 
 def does(act: AnswerAction) -> str:
@@ -326,24 +326,24 @@ Pause = Literal["task", "run", "all"]
 """What an open question about a task holds back."""
 
 
-class HeldBack(msgspec.Struct, frozen=True, gc=False):
+class PausedWork(msgspec.Struct, frozen=True, gc=False):
     """What nobody is given while questions are open, beside the tasks they are about."""
 
     everything: bool = False
     runs: tuple[RunId, ...] = ()
 
 
-NOTHING_HELD_BACK = HeldBack()
+NOTHING_HELD_BACK = PausedWork()
 
 
-def held_back(pause: Pause, questions: Sequence[Question]) -> HeldBack:
+def held_back(pause: Pause, questions: Sequence[Question]) -> PausedWork:
     """What open questions hold back. Those about services hold back nothing: what needs the service waits anyway."""
     asked = [question for question in questions if question.closed_at is None and question.task is not None]
     if pause == "task" or not asked:
         return NOTHING_HELD_BACK
     if pause == "all":
-        return HeldBack(everything=True)
-    return HeldBack(runs=tuple(sorted({question.run for question in asked if question.run is not None})))
+        return PausedWork(everything=True)
+    return PausedWork(runs=tuple(sorted({question.run for question in asked if question.run is not None})))
 
 
 def choose(question: Question, key: str) -> Option:

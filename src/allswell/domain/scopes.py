@@ -189,7 +189,7 @@ NAMES_KEPT = 24
 OTHERS = "others"
 
 
-class Spending(msgspec.Struct):
+class ScopeUse(msgspec.Struct):
     """What scopes of one kind and name took, all together."""
 
     kind: str
@@ -203,14 +203,14 @@ class Spending(msgspec.Struct):
     inner: Book | None = None
 
 
-Book = dict[tuple[str, str], Spending]
+Book = dict[tuple[str, str], ScopeUse]
 
 
-def book(into: Book, spent: Spending) -> None:
+def book(into: Book, spent: ScopeUse) -> None:
     """Add what a scope took, with all that was booked inside it."""
     known = into.get((spent.kind, spent.name))
     if known is None and len(into) >= NAMES_KEPT:
-        spent = Spending(OTHERS, "", spent.count, spent.seconds, None, spent.cut)
+        spent = ScopeUse(OTHERS, "", spent.count, spent.seconds, None, spent.cut)
         known = into.get((OTHERS, ""))
     if known is None:
         into[(spent.kind, spent.name)] = spent
@@ -242,7 +242,7 @@ class TimeoutReport(msgspec.Struct, frozen=True):
     """Kind and name of the outer scope that left it less than that."""
     abandoned: bool = False
     """Whether it did not stop within the grace, and was given up."""
-    spent: tuple[Spending, ...] = ()
+    spent: tuple[ScopeUse, ...] = ()
 
     def sentence(self) -> str:
         """What happened, in one sentence."""
@@ -264,7 +264,7 @@ class TimeoutReport(msgspec.Struct, frozen=True):
     def tree(self) -> str:
         """How the time was spent, largest part first."""
         inner = {(part.kind, part.name): part for part in self.spent}
-        whole = Spending(self.kind, self.name, 1, self.elapsed, self.timeout_ms, 1, inner)
+        whole = ScopeUse(self.kind, self.name, 1, self.elapsed, self.timeout_ms, 1, inner)
         return "\n".join(_lines(whole, "", ""))
 
 
@@ -279,7 +279,7 @@ def span(seconds: float) -> str:
     return duration.show(ms) if ms or seconds <= 0 else "under 1ms"
 
 
-def _lines(entry: Spending, first: str, rest: str) -> list[str]:
+def _lines(entry: ScopeUse, first: str, rest: str) -> list[str]:
     times = f" ×{entry.count}" if entry.count > 1 else ""
     own = "" if entry.timeout_ms is None else f", limit {span(entry.timeout_ms / 1_000)}"
     cut = ", cut" if entry.cut else ""
@@ -289,7 +289,7 @@ def _lines(entry: Spending, first: str, rest: str) -> list[str]:
     parts = sorted((entry.inner or {}).values(), key=lambda part: -part.seconds)
     left = entry.seconds - sum(part.seconds for part in parts)
     if parts and left >= 0.001:
-        parts.append(Spending("itself", "", 1, left))
+        parts.append(ScopeUse("itself", "", 1, left))
     for part in parts:
         last = part is parts[-1]
         lines += _lines(part, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))

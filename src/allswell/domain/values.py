@@ -86,7 +86,7 @@ _FOR_ONE_PROMPT = {
 """By agent: the words of a command line that ask for one prompt, after which it ends by itself."""
 
 
-class Manner(StrEnum):
+class CommandManner(StrEnum):
     """How a command is meant to be run, as far as its words tell."""
 
     INTERACTIVE = "interactive"
@@ -96,13 +96,13 @@ class Manner(StrEnum):
     UNKNOWN = "unknown"
 
 
-def manner_of(command: Sequence[str]) -> Manner:
+def manner_of(command: Sequence[str]) -> CommandManner:
     """How a command is meant to be run: an agent without one of its words for one prompt is interactive."""
     words = _FOR_ONE_PROMPT.get(PurePath(command[0]).name) if command else None
     if words is None:
-        return Manner.UNKNOWN
+        return CommandManner.UNKNOWN
     given = {word.partition("=")[0] for word in command[1:]}
-    return Manner.ONE_PROMPT if words & given else Manner.INTERACTIVE
+    return CommandManner.ONE_PROMPT if words & given else CommandManner.INTERACTIVE
 
 
 def command_of(given: object, where: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import msgspec
 
 from allswell.domain.lease.claim import Granted
 from allswell.domain.lease.holder import Orders
-from allswell.domain.question import HeldBack
+from allswell.domain.question import PausedWork
 from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep
 from allswell.domain.rules.event import Position
 from allswell.engine.timings import Timings
@@ -123,7 +123,7 @@ class Backend(Protocol):
         """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
         ...
 
-    async def held_back(self) -> HeldBack:
+    async def held_back(self) -> PausedWork:
         """What open questions hold back from claims."""
         ...
 

@@ -26,15 +26,15 @@ from allswell.domain.lease.clock_change import (
     off_by,
 )
 from allswell.domain.rules.event import Event
-from allswell.engine.plan import Performed
+from allswell.engine.plan import BatchResult
 from allswell.engine.unit_of_work import CommitEffects, cases_of
-from allswell.store.clock import ClockReading, Due, Moved, OwnClock, settling_of
-from allswell.store.port import LockKind, RowChanges, Transaction, Wanted
+from allswell.store.clock import ClockMoveWrites, ClockReading, DueTimer, OwnClock, settling_of
+from allswell.store.port import LockKind, RowChanges, RowRequest, Transaction
 
 CHUNK = 500
 
 
-class ClocksSeen(msgspec.Struct, frozen=True):
+class ClockReadings(msgspec.Struct, frozen=True):
     """What a process knows of its machine's clocks."""
 
     machine: str | None
@@ -57,10 +57,10 @@ class SettlingStep(msgspec.Struct, frozen=True):
     """What every moment moved by, where this was the last step."""
 
 
-async def step(tx: Transaction, seen: ClocksSeen) -> Performed:
+async def step(tx: Transaction, seen: ClockReadings) -> BatchResult:
     """Do the next step, if there is one; the answer is a `SettlingStep`."""
     if not isinstance(tx, OwnClock):
-        return Performed([SettlingStep(seen.count)], CommitEffects())
+        return BatchResult([SettlingStep(seen.count)], CommitEffects())
     reading = await tx.clocks()
     settling = settling_of(reading.settling)
     if settling.by is None:
@@ -71,26 +71,26 @@ async def step(tx: Transaction, seen: ClocksSeen) -> Performed:
     return await _end(tx, tx, settling, settling.by)
 
 
-async def _begin(tx: Transaction, reading: ClockReading, settling: ClockAdjustment, seen: ClocksSeen) -> Performed:
+async def _begin(tx: Transaction, reading: ClockReading, settling: ClockAdjustment, seen: ClockReadings) -> BatchResult:
     before = distance_on(seen.machine, reading.distance)
     if before is None and settling.count == seen.count:
         before = seen.before  # nobody has noted it, and nobody has settled since this process looked
     by = off_by(reading.latest, reading.wall, before, seen.apart)
     if by is None:
-        return Performed([SettlingStep(settling.count)], CommitEffects())
+        return BatchResult([SettlingStep(settling.count)], CommitEffects())
     distance = None if seen.machine is None else distance_note(seen.machine, seen.apart)
     begun = ClockAdjustment(settling.count, by, "", distance)
-    await tx.write(RowChanges(moved=Moved((reading.settling, _text(begun))), at=reading.wall))
-    return Performed([SettlingStep(settling.count, more=True)], CommitEffects())
+    await tx.write(RowChanges(moved=ClockMoveWrites((reading.settling, _text(begun))), at=reading.wall))
+    return BatchResult([SettlingStep(settling.count, more=True)], CommitEffects())
 
 
 async def _move(
-    tx: Transaction, clock: OwnClock, settling: ClockAdjustment, by: int, found: Sequence[Due]
-) -> Performed:
+    tx: Transaction, clock: OwnClock, settling: ClockAdjustment, by: int, found: Sequence[DueTimer]
+) -> BatchResult:
     owners = [due.owner for due in found]
     runs = [owner for owner in owners if owner.startswith("r_")]
     tasks = [owner for owner in owners if not owner.startswith("r_")]
-    wanted = Wanted()
+    wanted = RowRequest()
     if runs:
         wanted.runs = [RunId(id_) for id_ in await tx.lock(LockKind.RUN, runs)]
     if agents := sorted({due.agent for due in found if due.agent is not None}):
@@ -100,9 +100,11 @@ async def _move(
         wanted.leases = [TaskId(id_) for id_ in await tx.lock(LockKind.LEASE, wanted.tasks)]
     reading = await clock.clocks()
     if settling_of(reading.settling) != settling:
-        return Performed([SettlingStep(settling.count, more=True)], CommitEffects())  # another was quicker
+        return BatchResult([SettlingStep(settling.count, more=True)], CommitEffects())  # another was quicker
     rows = await tx.read(wanted)
-    moved = Moved((reading.settling, _text(ClockAdjustment(settling.count, by, owners[-1], settling.distance))))
+    moved = ClockMoveWrites(
+        (reading.settling, _text(ClockAdjustment(settling.count, by, owners[-1], settling.distance)))
+    )
     changes = RowChanges(moved=moved, at=reading.wall)
     for run in rows.runs.values():
         changes.runs.append(moved_run(run, by))
@@ -118,26 +120,26 @@ async def _move(
             changes.timers.append((id_, after.due))
     changes.agents += [moved_agent(agent, reading.wall) for agent in rows.agents.values()]
     await tx.write(changes)
-    return Performed([SettlingStep(settling.count, more=True)], CommitEffects())
+    return BatchResult([SettlingStep(settling.count, more=True)], CommitEffects())
 
 
-async def _end(tx: Transaction, clock: OwnClock, settling: ClockAdjustment, by: int) -> Performed:
+async def _end(tx: Transaction, clock: OwnClock, settling: ClockAdjustment, by: int) -> BatchResult:
     _, known = await tx.lanes()
     names = sorted(known)
-    wanted = Wanted(services=await tx.lock(LockKind.SERVICE, names) if names else ())
+    wanted = RowRequest(services=await tx.lock(LockKind.SERVICE, names) if names else ())
     reading = await clock.clocks()
     if settling_of(reading.settling) != settling:
-        return Performed([SettlingStep(settling.count, more=True)], CommitEffects())
+        return BatchResult([SettlingStep(settling.count, more=True)], CommitEffects())
     rows = await tx.read(wanted)
     over = ClockAdjustment(settling.count + 1)
     changes = RowChanges(
         services=[moved_service(row, by, reading.wall) for row in rows.services.values()],
         events=[Event("clock_set", data={"by_ms": by})],
-        moved=Moved((reading.settling, _text(over)), settling.distance),
+        moved=ClockMoveWrites((reading.settling, _text(over)), settling.distance),
         at=reading.wall,
     )
     await tx.write(changes)
-    return Performed([SettlingStep(over.count, by=by)], CommitEffects(ready=True, events=True, due=int(reading.wall)))
+    return BatchResult([SettlingStep(over.count, by=by)], CommitEffects(ready=True, events=True, due=int(reading.wall)))
 
 
 def _text(settling: ClockAdjustment) -> str:

@@ -20,13 +20,13 @@ from allswell.domain.ids import NO_COMMAND, Millis, TaskId, can_name
 from allswell.domain.lease.claim import Granted
 from allswell.domain.lease.holder import Orders, said_again
 from allswell.domain.lease.model import LeaseRow
-from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
+from allswell.domain.question import NOTHING_HELD_BACK, Pause, PausedWork, held_back
 from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep, Release
 from allswell.domain.rules.decide import decide
 from allswell.domain.rules.rule import LaneKey, RowSnapshot
 from allswell.engine.backend import Claimed, TellsOfWait, log_wait, open_patiently
 from allswell.engine.group_commit import Batch, Batcher, Wait, commit
-from allswell.engine.plan import BatchPlan, Performed, perform
+from allswell.engine.plan import BatchPlan, BatchResult, perform
 from allswell.engine.sweeper import Sweeper
 from allswell.engine.timings import DEFAULT_PACE, Timings
 from allswell.engine.unit_of_work import CommitEffects
@@ -47,7 +47,7 @@ from allswell.timing.nursery import Nursery
 _FIRST = 0.005
 
 
-class Ear:
+class Debouncer:
     """Passes calls on to `ring`, and bounds how often; `most` is the longest pause, in seconds."""
 
     def __init__(self, ring: Callable[[], None], *, most: float) -> None:
@@ -127,9 +127,11 @@ class Engine:
         )
         self._sweeping = sweeping
         self._hearing = False
-        self._ready_elsewhere = Ear(self.ready.fire, most=pace.claim_poll)
-        self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
-        self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(CommitEffects(spreads=True)), most=pace.sweep_most)
+        self._ready_elsewhere = Debouncer(self.ready.fire, most=pace.claim_poll)
+        self._journal_elsewhere = Debouncer(self.journal.fire, most=pace.follow_poll)
+        self._spreads_elsewhere = Debouncer(
+            lambda: self.sweeper.hear(CommitEffects(spreads=True)), most=pace.sweep_most
+        )
         self._lanes: dict[LaneKey, int] = {}
         self._decisions = Batcher[Command](
             self._commit,
@@ -298,7 +300,7 @@ class Engine:
         asked: asyncio.Future[list[Granted]] = self._decisions.ask(claim, weight=claim.count)
         return await self._unless_cancelled(asked, lambda granted: self._give_back([granted]))
 
-    async def _claim_what_was_freed(self, claim: Claim, already: list[Granted], back: HeldBack) -> list[Granted]:
+    async def _claim_what_was_freed(self, claim: Claim, already: list[Granted], back: PausedWork) -> list[Granted]:
         """What this process has freed itself, it finds, though nobody has told the dependents yet."""
         try:
             await self.sweeper.work_off()
@@ -317,15 +319,15 @@ class Engine:
                 give_back(asked.result())  # cancelled in the very moment it was answered
             raise
 
-    async def held_back(self) -> HeldBack:
+    async def held_back(self) -> PausedWork:
         """What open questions hold back; where they hold back their own tasks alone, nobody has to look."""
         if self.pause_on_question == "task":
             return NOTHING_HELD_BACK
         return held_back(self.pause_on_question, await self.store.view_questions())
 
-    async def _record(self, batch: Batch[RecordStep], wait: Wait) -> Performed:
+    async def _record(self, batch: Batch[RecordStep], wait: Wait) -> BatchResult:
         if len(batch.commands) == 1 and await self._record_alone(batch.commands[0]):
-            return Performed([None], _ONE_STEP)
+            return BatchResult([None], _ONE_STEP)
         performed = await self._commit(batch, wait, silent=True)
         for step, answer in zip(batch.commands, performed.answers, strict=True):
             if isinstance(answer, LeaseRow):
@@ -342,13 +344,15 @@ class Engine:
         except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
             return False
 
-    async def _commit(self, batch: Batch[Any], wait: Wait, *, durable: bool = True, silent: bool = False) -> Performed:
+    async def _commit(
+        self, batch: Batch[Any], wait: Wait, *, durable: bool = True, silent: bool = False
+    ) -> BatchResult:
         """Have a batch decided and committed, once the clocks are in order; `silent` where others are told later."""
         plan = batch.plan
         await self._learn_lanes(plan)
         tried = False
 
-        def work(tx: Transaction) -> Awaitable[Performed]:
+        def work(tx: Transaction) -> Awaitable[BatchResult]:
             nonlocal tried
             careful, tried = tried, True
             return perform(tx, plan, self._lanes, self.rng, careful=careful)

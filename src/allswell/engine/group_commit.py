@@ -26,14 +26,14 @@ from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from allswell.domain.rules.command import Command
-from allswell.engine.plan import BatchPlan, Performed
+from allswell.engine.plan import BatchPlan, BatchResult
 from allswell.engine.timings import Timings
 from allswell.engine.unit_of_work import CommitEffects
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.port import NOTHING, CommitUnknown, RowConflict, Store, Transaction, Wakeup
 
 C = TypeVar("C", bound=Command)
-Work = Callable[[Transaction], Awaitable[Performed]]
+Work = Callable[[Transaction], Awaitable[BatchResult]]
 Wait = Callable[[Unavailable], Awaitable[bool]]
 """Pauses while the store cannot be reached; whether anybody still waits for the outcome."""
 BATCH_MOST = 500
@@ -47,7 +47,7 @@ async def commit(
     call: Callable[[CommitEffects], Wakeup] = lambda _: NOTHING,
     durable: bool = True,
     wait: Wait | None = None,
-) -> Performed:
+) -> BatchResult:
     """Run one unit of work to a known end: committed, or an error that says nothing was.
 
     `call` is what other processes are to be told of it; the store may send that along with the commit.
@@ -55,9 +55,9 @@ async def commit(
     Work that cannot be recognised when it is done twice (a claim without an id) gives `wait`: then the store is asked
     again and again what became of a lost commit, for as long as anybody wants to know.
     """
-    done: list[Performed] = []
+    done: list[BatchResult] = []
 
-    async def remember(tx: Transaction) -> Performed:
+    async def remember(tx: Transaction) -> BatchResult:
         performed = await work(tx)
         tx.call = call(performed.news)
         done.append(performed)
@@ -151,7 +151,7 @@ class Batcher(Generic[C]):
 
     def __init__(
         self,
-        perform: Callable[[Batch[C], Wait], Awaitable[Performed]],
+        perform: Callable[[Batch[C], Wait], Awaitable[BatchResult]],
         *,
         name: str,
         pace: Timings,

@@ -51,7 +51,7 @@ from allswell.domain.values import to_json
 from allswell.engine.backend import Backend
 from allswell.engine.budget import Budgets, hold_to_budgets
 from allswell.engine.ids import Ids, task_for_key
-from allswell.engine.mesh import COMES_WITHIN, Caller, Instead, Mesh, Requested, Wishes
+from allswell.engine.mesh import COMES_WITHIN, Caller, FallbackClaim, Mesh, Requested, RequestOptions
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 
 LastWord = Complete | Verified | Fail | Release | Recover | EndIdle | EndCostly | Ask | Spend | Keep
@@ -255,7 +255,7 @@ class Held:
         *,
         roles: Sequence[str] | None = None,
         lease: Duration | None = None,
-        **wishes: Unpack[Wishes],
+        **wishes: Unpack[RequestOptions],
     ) -> Requested:
         """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer.
 
@@ -270,7 +270,7 @@ class Held:
         return await self._mesh.kind_for(to)
 
     async def send_request(
-        self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[Wishes]
+        self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[RequestOptions]
     ) -> TaskId:
         """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
         caller = Caller(self.task, self.token, self.agent)
@@ -295,7 +295,7 @@ class Held:
         ended = await self._mesh.wait(
             caller,
             TaskId(request),
-            Instead(None if roles is None else tuple(roles), length, claims),
+            FallbackClaim(None if roles is None else tuple(roles), length, claims),
             patience=None if wait is None else parse(wait, where="wait") / 1_000,
             checkin=self.checkin,
             renew=self.renew,
@@ -727,7 +727,7 @@ _ASKED_MOST = 20
 """So many of a task's last questions are looked at for answers."""
 
 
-class HolderNews(Struct, frozen=True):
+class HolderUpdate(Struct, frozen=True):
     """What a holder is told: its orders, and what came for it while it worked."""
 
     orders: Orders
@@ -743,14 +743,14 @@ class HolderNews(Struct, frozen=True):
 
 async def check_in(
     watch: Watch, held: Held, note: str = "", *, progress: float | None = None, proof: bool = True
-) -> HolderNews:
+) -> HolderUpdate:
     """Prove progress, or without `proof` life alone; then look what the store knows that concerns the holder."""
     orders = await (held.checkin(note, progress=progress) if proof else held.renew())
     row = await watch.task(held.task)
     if row is None or row.lease is None:
-        return HolderNews(orders)
+        return HolderUpdate(orders)
     inbox = (await watch.inboxes({held.agent: ()}, payloads=False))[held.agent]
-    return HolderNews(
+    return HolderUpdate(
         orders,
         _order(row, await watch.now()),
         tuple(await _answered(watch, row)),

@@ -178,7 +178,7 @@ class Requested(msgspec.Struct, frozen=True):
     """Why it came to nothing, where it has not blocked the task."""
 
 
-class Wishes(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
     """What a request may have beside whom it is for and what it is about."""
 
     blocks: bool
@@ -207,7 +207,7 @@ class Caller(msgspec.Struct, frozen=True):
     agent: AgentId
 
 
-class Instead(msgspec.Struct, frozen=True):
+class FallbackClaim(msgspec.Struct, frozen=True):
     """What a caller wants to have where its request has blocked its task."""
 
     roles: tuple[str, ...] | None = None
@@ -253,7 +253,7 @@ class Mesh:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def sending(
-        self, caller: Caller, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[Wishes]
+        self, caller: Caller, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[RequestOptions]
     ) -> SendRequest:
         """The command that asks; a caller that waits has `waits` ms to come when the last delivery has expired."""
         check_kind(kind)
@@ -308,7 +308,7 @@ class Mesh:
         self,
         caller: Caller,
         request: TaskId,
-        instead: Instead,
+        instead: FallbackClaim,
         *,
         patience: float | None = None,
         checkin: Callable[[], Awaitable[Orders]] | None = None,
@@ -354,7 +354,7 @@ class Mesh:
             pause = max(min(left, poll * 4, lives), min(poll / 4, lives))
             await either(news, min(pause, max(until - loop.time(), 0.0)))
 
-    async def _how_it_stands(self, caller: Caller, row: TaskRow, instead: Instead) -> Requested | None:
+    async def _how_it_stands(self, caller: Caller, row: TaskRow, instead: FallbackClaim) -> Requested | None:
         """The end, where it has come; None: it is open, and delivered again."""
         request, stand = row.task.id, row.task.record.request
         if row.task.state != OPEN and (stand is None or stand.blocked_at is None):

@@ -25,14 +25,14 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.ids import NO_COMMAND, CommandId, Millis, RunId, TaskId, can_name
-from allswell.domain.lease.claim import Granted, Handed, HandOut, open_lanes, outside_shut_runs
+from allswell.domain.lease.claim import ClaimResult, Granted, HandOut, open_lanes, outside_shut_runs
 from allswell.domain.rules.command import Claim, Command
 from allswell.domain.rules.decide import decide, names_of
-from allswell.domain.rules.rule import ASKING, AwaitedRequest, Decision, LaneKey, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import ASKING, AwaitedRequest, Decision, LaneKey, ReadSet, RowSearch, RowSnapshot, Rule
 from allswell.domain.task.aggregate import RunUnread
 from allswell.engine.unit_of_work import CommitEffects, UnitOfWork
 from allswell.errors import AllswellError, Bug
-from allswell.store.port import Lock, LockKind, RowConflict, Rows, Transaction, Wanted
+from allswell.store.port import Lock, LockKind, RowConflict, RowRequest, Rows, Transaction
 
 Id = TypeVar("Id", bound=str)
 Placed = tuple[int, Claim]
@@ -61,7 +61,7 @@ class BatchPlan:
     def __init__(self, commands: Sequence[Command]) -> None:
         self.commands = commands
         self.rules: list[Rule[Any]] = []
-        self.found: dict[Search, Sequence[str]] = {}
+        self.found: dict[RowSearch, Sequence[str]] = {}
         self.asking: Sequence[AwaitedRequest] = ()
         self.runs_found: dict[TaskId, RunId] = {}
         self._all: dict[str, dict[Any, None]] = {field: {} for field in ReadSet.__annotations__}
@@ -137,7 +137,7 @@ class BatchPlan:
         """Lock all of it, in order, and read what exists of it. New tasks are looked for only with care."""
         runs, held = self._named("runs", "runs_shared"), self._named("held", "free")
         tasks = self._named("tasks", "held", "free", "made") if careful else self._named("tasks", "held", "free")
-        wanted = Wanted(
+        wanted = RowRequest(
             runs=runs,
             services=self._named("services"),
             agents=self._named("agents"),
@@ -164,7 +164,7 @@ class BatchPlan:
             locks = [Lock(LockKind.TASK, wanted.tasks, fresh=True)]
         return await tx.lock_and_read(locks, wanted)
 
-    def reads(self, situation: RowSnapshot) -> Wanted | None:
+    def reads(self, situation: RowSnapshot) -> RowRequest | None:
         """What only the rows themselves tell to read; None: nothing."""
         wanted = [
             more
@@ -173,13 +173,13 @@ class BatchPlan:
         ]
         if not wanted:
             return None
-        return Wanted(
+        return RowRequest(
             attempts=[attempt for more in wanted for attempt in more.attempts],
             questions=[question for more in wanted for question in more.questions],
         )
 
 
-async def _find(tx: Transaction, search: Search) -> Sequence[str]:
+async def _find(tx: Transaction, search: RowSearch) -> Sequence[str]:
     match search.what:
         case "claimed":
             return await tx.find_claimed(CommandId(search.of))
@@ -204,7 +204,7 @@ async def _find(tx: Transaction, search: Search) -> Sequence[str]:
 # --- from the locks to the commit -------------------------------------------------------------------------------------
 
 
-class Performed(msgspec.Struct):
+class BatchResult(msgspec.Struct):
     """What a unit of work came to: an answer or an error for each command, and what others should know."""
 
     answers: list[object]
@@ -218,7 +218,7 @@ async def perform(
     rng: Callable[[], float],
     *,
     careful: bool = False,
-) -> Performed:
+) -> BatchResult:
     """Have a batch decided; the answers, or the errors, in the order of the commands.
 
     `careful`: it was tried before, so it may have been done, or rows may be concerned that were not read.
@@ -242,7 +242,7 @@ async def perform(
         await book.write(tx)
     if claims:
         await _serve(tx, book, claims, answers)
-    return Performed(answers, book.news)
+    return BatchResult(answers, book.news)
 
 
 def _decided(book: UnitOfWork, command: Command, chance: float = 0.0) -> Decision:
@@ -346,9 +346,9 @@ def _hand_out(book: UnitOfWork, command: HandOut, given: list[Granted]) -> Seque
     return handed.left
 
 
-def _handed(decision: Decision) -> Handed:
+def _handed(decision: Decision) -> ClaimResult:
     handed = decision.answer
-    assert isinstance(handed, Handed)  # noqa: S101 - for the type checker
+    assert isinstance(handed, ClaimResult)  # noqa: S101 - for the type checker
     return handed
 
 
@@ -357,7 +357,7 @@ async def _load(tx: Transaction, book: UnitOfWork, picked: Sequence[TaskId], *, 
     if not picked:
         return
     fresh = [id_ for id_ in picked if id_ not in book.cases]
-    book.add(await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked if bars else (), whole=True)))
+    book.add(await tx.read(RowRequest(tasks=fresh, payloads=picked, bars=picked if bars else (), whole=True)))
     runs = {run: None for id_ in picked if (run := book.cases[id_].task.run) is not None}
     if runs:
         book.see_runs(await tx.runs(list(runs)))

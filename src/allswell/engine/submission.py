@@ -28,7 +28,7 @@ from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.store.views import Views
 
 
-class Form(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class SubmissionFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """What a caller may say of a new task; what is `Any` here is looked at by name."""
 
     name: str
@@ -75,8 +75,8 @@ def _wrong_form(given: Mapping[str, Any], place: int, error: msgspec.ValidationE
     if not isinstance(name, str):
         return Refused("bad_name", f"task number {place + 1} has no name", where="name")
     for field in given:
-        if field not in Form.__struct_fields__:
-            near = nearest(str(field), Form.__struct_fields__)
+        if field not in SubmissionFields.__struct_fields__:
+            near = nearest(str(field), SubmissionFields.__struct_fields__)
             hint = f"; did you mean {near!r}?" if near else ""
             return Refused("unknown_field", f"a task has no field {field!r}{hint}", where=str(field))
     return Refused("bad_field", f"task {name!r}: {error}", where=name)
@@ -90,7 +90,7 @@ class TaskMaker:
         self._policies = policies
         self._default = policies.get("", DEFAULT)
 
-    def _new_task(self, form: Form) -> NewTask:
+    def _new_task(self, form: SubmissionFields) -> NewTask:
         name, key = form.name, form.key
         return NewTask(
             self._ids.task() if key is None else task_for_key(str(key)),
@@ -110,7 +110,7 @@ class TaskMaker:
             key is not None,
         )
 
-    def _policy(self, form: Form) -> Policy:
+    def _policy(self, form: SubmissionFields) -> Policy:
         """The task's own policy, or its role's, or the default; with what the task sets by itself."""
         if form.policy is None:
             policy = self._policies.get(form.role, self._default)
@@ -141,7 +141,9 @@ class TaskMaker:
         made = []
         for place, given in enumerate(tasks):
             try:
-                made.append(self._new_task(msgspec.convert(given if isinstance(given, dict) else dict(given), Form)))
+                made.append(
+                    self._new_task(msgspec.convert(given if isinstance(given, dict) else dict(given), SubmissionFields))
+                )
             except msgspec.ValidationError as error:
                 raise _what_is_wrong(given, place, error) from None
             except Refused as refused:
@@ -157,7 +159,7 @@ class TaskMaker:
 # submitted has been looked at: a mistake leaves no empty run behind.
 
 
-class Joining:
+class RunLookup:
     """The runs that tasks which are handed over together join; each is looked up once."""
 
     def __init__(self, views: Views, timeout: int | None) -> None:
@@ -277,14 +279,14 @@ class Submitted(msgspec.Struct, frozen=True):
     """Those of them that are new."""
 
 
-class Bulk:
+class BulkSubmission:
     """One submission of any number of tasks."""
 
     def __init__(
         self,
         maker: TaskMaker,
         views: Views,
-        joining: Joining,
+        joining: RunLookup,
         *,
         submit: Callable[[Sequence[NewTask]], Awaitable[None]],
         open_run: Callable[[str, int | None, str], Awaitable[RunId]],

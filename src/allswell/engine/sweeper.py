@@ -22,15 +22,15 @@ from allswell.domain.lease.expiry import OneMoreWindow, Tick
 from allswell.domain.rules.command import Command
 from allswell.domain.run.lifecycle import TickRun
 from allswell.domain.task.fanout import working_off
-from allswell.engine.clock_adjust import ClocksSeen, SettlingStep, step
+from allswell.engine.clock_adjust import ClockReadings, SettlingStep, step
 from allswell.engine.group_commit import Work, commit
-from allswell.engine.plan import BatchPlan, Performed, perform
+from allswell.engine.plan import BatchPlan, BatchResult, perform
 from allswell.engine.timings import Timings
 from allswell.engine.unit_of_work import CommitEffects
 from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, Unavailable
-from allswell.store.clock import DISTANCE, Due, SetBack
-from allswell.store.port import CommitUnknown, LockKind, Store, Transaction, Wakeup, Wanted
+from allswell.store.clock import DISTANCE, DueTimer, SetBack
+from allswell.store.port import CommitUnknown, LockKind, RowRequest, Store, Transaction, Wakeup
 from allswell.timing.clock import Clock, look_at
 
 # What happens by itself: timers that fall due, and consequences that are worked off in chunks.
@@ -43,7 +43,7 @@ CHUNK = 500
 """The most rows that one transaction of a sweeper touches."""
 
 
-async def look(tx: Transaction) -> tuple[Sequence[Due], Sequence[str]]:
+async def look(tx: Transaction) -> tuple[Sequence[DueTimer], Sequence[str]]:
     """What has fallen due, those of tasks first, and which consequences are waiting. Only hints: nothing is locked."""
     now = await tx.now()
     dues = sorted(await tx.find_due(now, CHUNK), key=lambda due: (_is_run(due), due.owner))
@@ -55,7 +55,7 @@ async def find_spreads(tx: Transaction) -> Sequence[str]:
     return await tx.find_spreads(CHUNK)
 
 
-async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:
+async def tick(tx: Transaction, dues: Sequence[DueTimer]) -> BatchResult:
     """Let time pass for these timers' owners; whether each was handled is its answer."""
     commands: list[Command] = [
         TickRun(RunId(due.owner)) if _is_run(due) else Tick(TaskId(due.owner), due.agent) for due in dues
@@ -63,25 +63,25 @@ async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:
     return await _perform(tx, commands)
 
 
-def _is_run(due: Due) -> bool:
+def _is_run(due: DueTimer) -> bool:
     return due.owner.startswith("r_")
 
 
-async def spread(tx: Transaction, id_: str) -> Performed:
+async def spread(tx: Transaction, id_: str) -> BatchResult:
     """Work off one chunk of a consequence; the answer is whether there was anything to do."""
     locked = await tx.lock(LockKind.SPREAD, [id_], skip=True)
     if not locked:
-        return Performed([False], CommitEffects())
-    row = (await tx.read(Wanted(spreads=locked))).spreads[id_]
+        return BatchResult([False], CommitEffects())
+    row = (await tx.read(RowRequest(spreads=locked))).spreads[id_]
     return await _perform(tx, [working_off(row, CHUNK)])
 
 
-async def wake_up(tx: Transaction, after: str, slept: int) -> Performed:
+async def wake_up(tx: Transaction, after: str, slept: int) -> BatchResult:
     """Give a chunk of leases one more window after the machine slept; the answer is where the walk goes on."""
     return await _perform(tx, [OneMoreWindow(after, slept, CHUNK)])
 
 
-async def _perform(tx: Transaction, commands: Sequence[Command]) -> Performed:
+async def _perform(tx: Transaction, commands: Sequence[Command]) -> BatchResult:
     """What happens by itself makes no tasks, and leaves nothing to chance."""
     return await perform(tx, BatchPlan(commands), {}, lambda: 0.0)
 
@@ -211,7 +211,7 @@ class Sweeper:
                 worked = await self._spread_one(id_) or worked
         return 0.0 if worked else self._pace.sweep_busy * (0.5 + self._rng())
 
-    async def _tick(self, dues: Sequence[Due]) -> bool:
+    async def _tick(self, dues: Sequence[DueTimer]) -> bool:
         """Handle timers together; if that breaks as a whole, one by one, so that only the sick one is set aside."""
         owners = [due.owner for due in dues]
         if len(dues) == 1:
@@ -267,7 +267,7 @@ class Sweeper:
     def minding(self, work: Work) -> Work:
         """A unit of work that is not committed if the clock was set while it ran: it may go by the wrong time."""
 
-        async def perform(tx: Transaction) -> Performed:
+        async def perform(tx: Transaction) -> BatchResult:
             performed = await work(tx)
             if self.jumped:  # the clock that it was decided by was read before this
                 raise SetBack("the clock was set in this very moment")
@@ -310,7 +310,7 @@ class Sweeper:
         async with self._minding:
             apart, _ = self._distances()
             while True:
-                seen = ClocksSeen(self._machine, self._set, apart, self._count)
+                seen = ClockReadings(self._machine, self._set, apart, self._count)
                 performed = await commit(self._store, lambda tx, seen=seen: step(tx, seen), call=self._call)  # type: ignore[misc]
                 self._tell(performed.news)
                 done = performed.answers[0]

@@ -31,7 +31,7 @@ from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import Attempt, RequestAnswer, TaskFilter, TaskRow
 from allswell.domain.task.policy import Policy
-from allswell.engine.mesh import Requested, Wishes
+from allswell.engine.mesh import Requested, RequestOptions
 from allswell.engine.submission import Submitted
 from allswell.engine.sync_base import AttemptHandle, LeaseFields, OwnThread, unwrap
 from allswell.engine.watch import to_nobody
@@ -162,7 +162,7 @@ class SyncHeld(AttemptHandle):
         *,
         roles: Sequence[str] | None = None,
         lease: Duration | None = None,
-        **wishes: Unpack[Wishes],
+        **wishes: Unpack[RequestOptions],
     ) -> Requested:
         """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer.
 
@@ -178,7 +178,9 @@ class SyncHeld(AttemptHandle):
         """What is meant by a request of which only whom it is for was said: an agent that is known is asked itself."""
         return self._wait_for(self._held.kind_for(to))
 
-    def send_request(self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[Wishes]) -> TaskId:
+    def send_request(
+        self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[RequestOptions]
+    ) -> TaskId:
         """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
         return self._wait_for(self._held.send_request(to, kind, summary, waits=waits, **wishes))
 
@@ -331,7 +333,7 @@ class SyncWatch(OwnThread):
         held: SyncHeld,
         roles: Sequence[str] | None = None,
         lease: Duration | None = None,
-        **wishes: Unpack[Wishes],
+        **wishes: Unpack[RequestOptions],
     ) -> Requested:
         """Ask another agent for whoever holds an attempt, and wait for the answer: as `SyncLease.request`."""
         handed: Requested = self._handed(

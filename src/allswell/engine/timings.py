@@ -48,7 +48,7 @@ DEFAULT_PACE = Timings()
 # How much may be amiss before a check-up says so, each figure with a name; lengths of time are milliseconds.
 
 
-class Tolerance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HealthThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a check-up draws the line between quiet and trouble."""
 
     overdue: int = 10_000
@@ -67,4 +67,4 @@ class Tolerance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes that should be free on the disk of an SQLite store; below a tenth of it, writing is in danger."""
 
 
-DEFAULT_TOLERANCE = Tolerance()
+DEFAULT_TOLERANCE = HealthThresholds()

@@ -16,7 +16,7 @@ from allswell.domain.ids import AgentId, Millis, RunId, TaskId
 from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.question import Question
 from allswell.domain.rules.command import NewTask
-from allswell.domain.rules.rule import AwaitedRequest, Decision, LaneKey, RowSnapshot, Search
+from allswell.domain.rules.rule import AwaitedRequest, Decision, LaneKey, RowSearch, RowSnapshot
 from allswell.domain.run.run import Run, moved
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.aggregate import RunUnread, TaskAggregate, TaskChange
@@ -72,7 +72,7 @@ class UnitOfWork:
         now: Millis,
         rows: Rows,
         lanes: Mapping[LaneKey, int],
-        found: Mapping[Search, Sequence[str]],
+        found: Mapping[RowSearch, Sequence[str]],
         asking: Sequence[AwaitedRequest],
         runs_found: Mapping[TaskId, RunId],
         *,

@@ -53,8 +53,8 @@ from allswell.engine.budget import limit_run, money
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.ids import Ids, run_for_key, task_for_key
 from allswell.engine.lease import Held, Lease
-from allswell.engine.mesh import Mesh, Requested, Wishes
-from allswell.engine.submission import Joining, TaskMaker, with_ids
+from allswell.engine.mesh import Mesh, Requested, RequestOptions
+from allswell.engine.submission import RunLookup, TaskMaker, with_ids
 from allswell.engine.timings import Timings
 from allswell.engine.wakeup import Signal, Waiter, either
 from allswell.errors import AllswellError, Refused, Unavailable
@@ -228,7 +228,7 @@ class WatchViews:
 # What guards ask of a watch and tell it: the breakers of services, which every process on one store shares.
 
 
-class Guarding(WatchViews):
+class GuardWatch(WatchViews):
     """A watch as guards have it."""
 
     def __init__(self, engine: Backend, ids: Ids) -> None:
@@ -265,7 +265,7 @@ def _told(answer: object) -> ServiceReply:
 # A watch as agents have it that ask and answer each other; and as those who speak for one.
 
 
-class Meshing(Guarding):
+class MeshWatch(GuardWatch):
     """What agents say to each other, through an open watch."""
 
     def __init__(self, engine: Backend, ids: Ids, mesh: Mesh) -> None:
@@ -285,7 +285,7 @@ class Meshing(Guarding):
         held: Held,
         roles: Sequence[str] | None = None,
         lease: Duration | None = None,
-        **wishes: Unpack[Wishes],
+        **wishes: Unpack[RequestOptions],
     ) -> Requested:
         """Ask another agent for whoever holds an attempt, and wait for the answer: as `Lease.request`."""
         return await held.request(to, kind, summary, roles=roles, lease=lease, **wishes)
@@ -332,7 +332,7 @@ _SOON = 6_000
 _NOTHING_HELD = 60.0
 
 
-class Renewing:
+class RenewalQueue:
     """The leases of one watch that have to be renewed."""
 
     def __init__(self, engine: Backend) -> None:
@@ -381,12 +381,12 @@ async def say_many(engine: Backend, leases: Sequence[Lease], *, proof: bool) -> 
 # A watch as those have it who do the work: take tasks, hold them, prove progress on many, complete many.
 
 
-class Claiming(Meshing):
+class Claiming(MeshWatch):
     """What is claimed through an open watch, and held for as long as it is open."""
 
     def __init__(self, engine: Backend, ids: Ids, mesh: Mesh) -> None:
         super().__init__(engine, ids, mesh)
-        self._renewing = Renewing(engine)
+        self._renewing = RenewalQueue(engine)
 
     async def claim(
         self,
@@ -477,7 +477,7 @@ class Claiming(Meshing):
 # A watch as those have it who look after ended work: hand it over again, or say that it was seen.
 
 
-class Deciding(Claiming):
+class DecisionWatch(Claiming):
     """What is decided about work that has ended, through an open watch."""
 
     async def retry(
@@ -523,7 +523,7 @@ def to_nobody(*_: object) -> None:
     """For whoever is not asked to hear."""
 
 
-class Watch(Deciding):
+class Watch(DecisionWatch):
     """An open watch: submit work, hold it, answer questions, look."""
 
     def __init__(
@@ -621,10 +621,10 @@ class Watch(Deciding):
         a new one opened, with `run_timeout` and `run_cost` (USD). `told` hears the ids, in the order of the tasks;
         `progress` how many were looked at, and then how many of how many were submitted.
         """
-        from allswell.engine.submission import Bulk
+        from allswell.engine.submission import BulkSubmission
 
-        joining = Joining(self.views, None if run_timeout is None else parse(run_timeout, where="run_timeout"))
-        bulk = Bulk(
+        joining = RunLookup(self.views, None if run_timeout is None else parse(run_timeout, where="run_timeout"))
+        bulk = BulkSubmission(
             self._maker,
             self.views,
             joining,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from allswell.domain.check.model import Figure
+from allswell.domain.check.model import CheckFigure
 from allswell.domain.check.scopes import Need, StepFigures, longest_path
 from allswell.domain.duration import show
 from allswell.flows.spec import AgentPrompt, Flow, Function, RunCommand, Step
@@ -28,7 +28,7 @@ _MOST_PLACES = 20_000
 """With more of them lines go straight: nobody looks at such a picture line by line."""
 
 
-class Arrangement(msgspec.Struct, frozen=True):
+class GraphLayout(msgspec.Struct, frozen=True):
     """All of them, and the lines between them."""
 
     wave: Mapping[str, int]
@@ -41,7 +41,7 @@ class Arrangement(msgspec.Struct, frozen=True):
     """How many places each wave has."""
 
 
-def arrange(needs: Mapping[str, Sequence[str]]) -> Arrangement:
+def arrange(needs: Mapping[str, Sequence[str]]) -> GraphLayout:
     """Give everything a place; what needs itself, at one remove or several, has none."""
     wave = _waves(needs)
     beside: dict[str, list[str]] = {id_: [] for id_ in needs if id_ in wave}
@@ -60,7 +60,7 @@ def arrange(needs: Mapping[str, Sequence[str]]) -> Arrangement:
     row = _untangle(beside, waves)
     lines = {line: tuple(row[place] for place in places) for line, places in passing.items()}
     shown = tuple(tuple(id_ for id_ in ids if id_ in needs) for ids in waves)
-    return Arrangement(wave, row, lines, shown, tuple(map(len, waves)))
+    return GraphLayout(wave, row, lines, shown, tuple(map(len, waves)))
 
 
 def _waves(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
@@ -129,7 +129,7 @@ class LayoutLine(msgspec.Struct, frozen=True):
     """Where it passes the waves between them."""
 
 
-class Layout(msgspec.Struct, frozen=True):
+class FlowLayout(msgspec.Struct, frozen=True):
     """A flow, laid out."""
 
     nodes: tuple[GraphNode, ...]
@@ -138,7 +138,7 @@ class Layout(msgspec.Struct, frozen=True):
     """How many places each wave has."""
 
 
-def lay_out(flow: Flow) -> Layout:
+def lay_out(flow: Flow) -> FlowLayout:
     """Every step with its place, wave by wave, and the lines between them."""
     steps = {step.id: step for step in flow.steps}
     placed = arrange({step.id: step.needs for step in flow.steps})
@@ -149,12 +149,12 @@ def lay_out(flow: Flow) -> Layout:
         for id_ in ids
     ]
     lines = [LayoutLine(start, end, rows) for (start, end), rows in placed.lines.items()]
-    return Layout(tuple(nodes), tuple(lines), placed.sizes)
+    return FlowLayout(tuple(nodes), tuple(lines), placed.sizes)
 
 
 def _longest(flow: Flow) -> set[str]:
     timed = [
-        StepFigures(step.id, Figure(step.id, flow.limit(step)), tuple(Need(need) for need in step.needs))
+        StepFigures(step.id, CheckFigure(step.id, flow.limit(step)), tuple(Need(need) for need in step.needs))
         for step in flow.steps
     ]
     return {step.id for step in longest_path(timed)}
@@ -194,7 +194,7 @@ _STYLE = """\
 """
 
 
-def draw(name: str, limit: str, layout: Layout) -> str:
+def draw(name: str, limit: str, layout: FlowLayout) -> str:
     """The picture of a flow."""
     nodes = layout.nodes
     waves, tallest = len(layout.sizes), max(layout.sizes, default=0)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from allswell.domain.check.model import CheckRule, Finding, Place, Severity
+from allswell.domain.check.model import CheckRule, Finding, Location, Severity
 from allswell.domain.values import nearest
 from allswell.errors import Refused
 
@@ -41,7 +41,7 @@ _HIDDEN = re.compile("[\ufeff\x85\u2028\u2029]|\r(?!\n)")
 """A byte order mark that is not at the start, and line breaks that only YAML takes for some."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class YamlPosition(msgspec.Struct, frozen=True):
     """A place in the file; both count from 1."""
 
     line: int
@@ -51,7 +51,7 @@ class Mark(msgspec.Struct, frozen=True):
 class MappingEntry(msgspec.Struct, frozen=True):
     """A value of a mapping, with the place of its key."""
 
-    key: Mark
+    key: YamlPosition
     node: YamlNode
 
 
@@ -59,7 +59,7 @@ class YamlNode(msgspec.Struct, frozen=True):
     """A value and where it begins."""
 
     value: Scalar | list[YamlNode] | dict[str, MappingEntry]
-    mark: Mark
+    mark: YamlPosition
 
     def plain(self) -> object:
         """The value without its places."""
@@ -73,7 +73,7 @@ class YamlNode(msgspec.Struct, frozen=True):
 class BadYaml(Refused):
     """The text is not the YAML that is taken here; `mark` says where."""
 
-    def __init__(self, name: str, says: str, mark: Mark | None) -> None:
+    def __init__(self, name: str, says: str, mark: YamlPosition | None) -> None:
         where = name if mark is None else f"{name}:{mark.line}:{mark.column}"
         super().__init__("bad_yaml", f"{where} cannot be read: {says}", where=where)
         self.name = name
@@ -101,7 +101,7 @@ def _text(content: bytes | str, name: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
         says = "this is not UTF-8 text; save the file as UTF-8"
-        raise BadYaml(name, says, Mark(line, column)) from None
+        raise BadYaml(name, says, YamlPosition(line, column)) from None
 
 
 def _library(name: str) -> type[yaml.SafeLoader | yaml.CSafeLoader]:
@@ -146,7 +146,7 @@ class _YamlReading:
             elif isinstance(event, yaml.NodeEvent):
                 root = self._node(event, 1)
         if root is None:
-            raise BadYaml(self.name, "the file is empty", Mark(1, 1))
+            raise BadYaml(self.name, "the file is empty", YamlPosition(1, 1))
         return root
 
     def _node(self, event: yaml.Event, depth: int) -> YamlNode:
@@ -214,9 +214,9 @@ class _YamlReading:
 
     # --- what is wrong ------------------------------------------------------------------------------------------------
 
-    def _mark(self, event: yaml.Event) -> Mark:
+    def _mark(self, event: yaml.Event) -> YamlPosition:
         mark = event.start_mark
-        return Mark(1, 1) if mark is None else Mark(mark.line + 1, mark.column + 1)
+        return YamlPosition(1, 1) if mark is None else YamlPosition(mark.line + 1, mark.column + 1)
 
     def _refuse(self, event: yaml.Event, says: str) -> NoReturn:
         raise BadYaml(self.name, says, self._mark(event))
@@ -226,7 +226,7 @@ class _YamlReading:
         for pattern in (self._yaml.reader.Reader.NON_PRINTABLE, _HIDDEN):
             if found := pattern.search(self.text):
                 line = self.text.count("\n", 0, found.start()) + 1
-                mark = Mark(line, found.start() - self.text.rfind("\n", 0, found.start()))
+                mark = YamlPosition(line, found.start() - self.text.rfind("\n", 0, found.start()))
                 code = f"{ord(found.group()):04x}"
                 says = (
                     f'the invisible character U+{code.upper()} is not taken; delete it, or write "\\u{code}" in quotes'
@@ -236,14 +236,14 @@ class _YamlReading:
     def _explain(self, error: yaml.YAMLError) -> NoReturn:
         """The library's complaint with a place, and in words where a mistake is common."""
         if not isinstance(error, self._yaml.MarkedYAMLError):
-            raise BadYaml(self.name, f"this is not YAML: {error}", Mark(1, 1)) from None
+            raise BadYaml(self.name, f"this is not YAML: {error}", YamlPosition(1, 1)) from None
         at = error.problem_mark or error.context_mark
-        mark = Mark(1, 1) if at is None else Mark(at.line + 1, at.column + 1)
+        mark = YamlPosition(1, 1) if at is None else YamlPosition(at.line + 1, at.column + 1)
         lines = self.text.split("\n")
         line = lines[mark.line - 1] if mark.line <= len(lines) else ""
         indent = line[: len(line) - len(line.lstrip())]
         if "\t" in indent:
-            place = Mark(mark.line, indent.index("\t") + 1)
+            place = YamlPosition(mark.line, indent.index("\t") + 1)
             raise BadYaml(self.name, "a tab indents this line, and YAML takes only spaces; use spaces", place) from None
         told = " ".join(part for part in (error.context, error.problem) if part)
         raise BadYaml(self.name, f"this is not YAML: {told}", mark) from None
@@ -259,7 +259,7 @@ _MOST_WRONG = 100
 """So many mistakes are told; a file with more is another kind of file."""
 
 
-class Complaints:
+class YamlProblems:
     """The mistakes found in one file."""
 
     def __init__(self, file: str) -> None:
@@ -271,10 +271,10 @@ class Complaints:
         """Whether something is wrong with the file itself; a link beside it may be gone when its step ends."""
         return any(finding.rule != LEADS_OUT.id for finding in self.findings)
 
-    def place(self, at: YamlNode | MappingEntry) -> Place:
+    def place(self, at: YamlNode | MappingEntry) -> Location:
         """Where something stands: an entry at its key."""
         mark = at.key if isinstance(at, MappingEntry) else at.mark
-        return Place(self.file, mark.line, mark.column)
+        return Location(self.file, mark.line, mark.column)
 
     def wrong(self, at: YamlNode | MappingEntry, says: str, fix: str, *, rule: CheckRule = BAD_FLOW) -> None:
         """Note a mistake."""

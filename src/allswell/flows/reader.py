@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from allswell.domain.check.model import Figure, Finding
+from allswell.domain.check.model import CheckFigure, Finding
 from allswell.domain.check.retries import Retrying
 from allswell.domain.check.scopes import Need, StepFigures
 from allswell.domain.receipts.snapshot import can_be_kept
@@ -23,7 +23,7 @@ from allswell.domain.scopes import ScopeKind, Timeouts, positive
 from allswell.domain.service.retry import RetryPolicy
 from allswell.domain.task.policy import Policy, broken_rules
 from allswell.errors import Refused
-from allswell.flows.loader import INCOMPLETE, LEADS_OUT, Complaints, MappingEntry, Scalar, YamlNode, offer
+from allswell.flows.loader import INCOMPLETE, LEADS_OUT, MappingEntry, Scalar, YamlNode, YamlProblems, offer
 from allswell.flows.spec import (
     FLOW_NAME,
     MOST_STEPS,
@@ -48,7 +48,7 @@ from allswell.flows.spec import (
 from allswell.settings.check import RETRY_FIGURES
 from allswell.settings.schema import SETTINGS
 from allswell.settings.settings import Settings
-from allswell.settings.values import UnfitValue
+from allswell.settings.values import InvalidValue
 
 # The figures of a flow file: `timeouts:`, and of each step `timeout_override` and `retry` (F12).
 #
@@ -61,10 +61,10 @@ class FlowStep(msgspec.Struct, frozen=True):
     """A step as far as time is concerned."""
 
     step: StepFigures
-    override: Figure | None
+    override: CheckFigure | None
     retry: RetryPolicy | None
     """Its own, where it says something of retries."""
-    retries: tuple[Figure, Figure] | None
+    retries: tuple[CheckFigure, CheckFigure] | None
     """Its own number of retries and the total it must keep to, where it has such a number."""
     calls_models: bool
     verifies: bool
@@ -74,16 +74,16 @@ class FlowStep(msgspec.Struct, frozen=True):
 class TimeReader:
     """Reads what a file says about time."""
 
-    def __init__(self, complaints: Complaints, settings: Settings) -> None:
+    def __init__(self, complaints: YamlProblems, settings: Settings) -> None:
         self._said = complaints
         self._settings = settings
 
-    def timeouts(self, entry: MappingEntry | None) -> dict[ScopeKind, Figure]:
+    def timeouts(self, entry: MappingEntry | None) -> dict[ScopeKind, CheckFigure]:
         """The limits of the flow's scopes: the file's, and the settings' for the rest."""
         usual = {kind: self._settings.figure(f"timeouts.{kind}") for kind in ScopeKind}
         return usual if entry is None else usual | dict(self._given(entry))
 
-    def _given(self, entry: MappingEntry) -> Iterator[tuple[ScopeKind, Figure]]:
+    def _given(self, entry: MappingEntry) -> Iterator[tuple[ScopeKind, CheckFigure]]:
         kinds = tuple(kind.value for kind in ScopeKind)
         for name, given in self._said.mapping(entry, "timeouts", "such as `step: 10m`").items():
             if name not in kinds:
@@ -91,7 +91,7 @@ class TimeReader:
             elif figure := self._duration(f"timeouts.{name}", given):
                 yield ScopeKind(name), figure
 
-    def step(self, id_: str, node: YamlNode, given: dict[str, MappingEntry], usual: Figure) -> FlowStep:
+    def step(self, id_: str, node: YamlNode, given: dict[str, MappingEntry], usual: CheckFigure) -> FlowStep:
         """One step's figures and needs."""
         override = None
         if entry := given.get("timeout_override"):
@@ -114,26 +114,26 @@ class TimeReader:
                 self._said.wrong(one, f"{path}.needs must be ids of steps.", "Write them as `needs: [a, b]`.")
 
     def _retry(
-        self, entry: MappingEntry, id_: str, limit: Figure
-    ) -> tuple[RetryPolicy | None, Retrying | None, tuple[Figure, Figure] | None]:
+        self, entry: MappingEntry, id_: str, limit: CheckFigure
+    ) -> tuple[RetryPolicy | None, Retrying | None, tuple[CheckFigure, CheckFigure] | None]:
         """`retry: 2`, or a mapping with the names that `[retry]` has in the settings."""
         path = f"steps.{id_}.retry"
         given = {"retries": entry} if not isinstance(entry.node.value, dict) else entry.node.value
         policy = self._settings.policy_for("").retry
-        figures: dict[str, Figure] = {}
+        figures: dict[str, CheckFigure] = {}
         for key, one in given.items():
             if key not in RETRY_FIGURES:
                 self._said.wrong(one, f"{path} has no figure {key!r}.", offer(key, RETRY_FIGURES))
                 continue
             try:
                 value = SETTINGS[f"retry.{key}"].read(one.node.plain())
-            except UnfitValue as error:
+            except InvalidValue as error:
                 self._said.wrong(one, f"{path}: {error}.", "Give it such a value.")
                 continue
             policy = msgspec.structs.replace(policy, **{key: value})
             name = path if one is entry else f"{path}.{key}"
             if isinstance(value, int | float):
-                figures[key] = Figure(name, value, self._said.place(one))
+                figures[key] = CheckFigure(name, value, self._said.place(one))
         if broken := broken_rules(Policy(retry=policy)):
             self._said.wrong(
                 entry, f"{path} cannot be: {'; '.join(rule.says for rule in broken)}.", "Correct these figures."
@@ -144,16 +144,16 @@ class TimeReader:
         total = figures.get("max_attempts") or self._total(policy)
         return policy, retrying, (figures["retries"], total) if "retries" in figures else None
 
-    def _total(self, policy: RetryPolicy) -> Figure:
+    def _total(self, policy: RetryPolicy) -> CheckFigure:
         return msgspec.structs.replace(self._settings.figure("retry.max_attempts"), value=policy.max_attempts)
 
-    def _duration(self, name: str, entry: MappingEntry) -> Figure | None:
+    def _duration(self, name: str, entry: MappingEntry) -> CheckFigure | None:
         value = entry.node.value
         try:
             if isinstance(value, bool) or not isinstance(value, int | str):
                 said = f"{name} must be milliseconds, or a duration such as 15m"
                 raise Refused("bad_duration", said, where=name)  # noqa: TRY301 - said as the parser says the rest
-            return Figure(name, positive(value, where=name), self._said.place(entry))
+            return CheckFigure(name, positive(value, where=name), self._said.place(entry))
         except Refused as error:
             self._said.wrong(entry, f"{error.message}.", "Write milliseconds, or a number with ms, s, m, h or d.")
             return None
@@ -197,7 +197,7 @@ def _scripts(words: list[str]) -> Iterator[str]:
 class StepPartsReader:
     """Reads the parts of steps; what is wrong with them goes to the complaints."""
 
-    def __init__(self, complaints: Complaints) -> None:
+    def __init__(self, complaints: YamlProblems) -> None:
         self.said = complaints
 
     def step(self, node: YamlNode, given: Mapping[str, MappingEntry], timed: FlowStep) -> Step | None:
@@ -450,11 +450,11 @@ _ALWAYS = ("id", "needs", "timeout_override", "retry")
 """Parts of a step in which no value can stand."""
 
 
-def check_uses(flow: Flow, nodes: Mapping[str, YamlNode], said: Complaints) -> None:
+def check_uses(flow: Flow, nodes: Mapping[str, YamlNode], said: YamlProblems) -> None:
     """Complain of every value that is unknown, and of every step whose values are used without being needed."""
     steps = {step.id: step for step in flow.steps}
     inputs = [one.name for one in flow.inputs]
-    before = _Before(steps)
+    before = _EndedBefore(steps)
     for step in flow.steps:
         entries = nodes[step.id].value
         if not isinstance(entries, dict):
@@ -492,7 +492,7 @@ def _found(text: str) -> Iterator[tuple[ValueReference | None, tuple[str, str] |
 
 
 def _wrong(
-    reference: ValueReference | None, step: Step, steps: Mapping[str, Step], inputs: list[str], before: _Before
+    reference: ValueReference | None, step: Step, steps: Mapping[str, Step], inputs: list[str], before: _EndedBefore
 ) -> tuple[str, str] | None:
     if reference is None:
         return None
@@ -514,7 +514,7 @@ def _wrong(
 
 
 def _of_step(
-    reference: ValueReference, step: Step, steps: Mapping[str, Step], before: _Before
+    reference: ValueReference, step: Step, steps: Mapping[str, Step], before: _EndedBefore
 ) -> tuple[str, str] | None:
     name, *rest = reference.path
     other = steps.get(name)
@@ -541,7 +541,7 @@ def _of_step(
     return None
 
 
-class _Before:
+class _EndedBefore:
     """What has ended when a step begins: all that it needs, and what that needs."""
 
     def __init__(self, steps: Mapping[str, Step]) -> None:
@@ -565,35 +565,35 @@ TOP_KEYS = ("name", "description", "inputs", "timeouts", "steps")
 _INPUT_KEYS = ("default", "description")
 
 
-class FlowReading(msgspec.Struct, frozen=True):
+class FlowReader(msgspec.Struct, frozen=True):
     """What a file says."""
 
-    timeouts: dict[ScopeKind, Figure]
+    timeouts: dict[ScopeKind, CheckFigure]
     steps: tuple[FlowStep, ...]
     findings: tuple[Finding, ...]
     flow: Flow | None
     """None where something is wrong with the file itself; the arithmetic has its own say."""
 
 
-def read_flow(root: YamlNode, file: str, settings: Settings) -> FlowReading:
+def read_flow(root: YamlNode, file: str, settings: Settings) -> FlowReader:
     """Read a flow file; the mistakes in it are findings."""
     return _Reader(file, settings).read(root)
 
 
 class _Reader:
     def __init__(self, file: str, settings: Settings) -> None:
-        self.said = Complaints(file)
+        self.said = YamlProblems(file)
         self.figures = TimeReader(self.said, settings)
         self.parts = StepPartsReader(self.said)
         self.steps: list[Step] = []
         self.timed: list[FlowStep] = []
 
-    def read(self, root: YamlNode) -> FlowReading:
+    def read(self, root: YamlNode) -> FlowReader:
         """Everything that the file says."""
         top = root.value
         if not isinstance(top, dict) or not {"timeouts", "steps"} & top.keys():
             self.said.wrong(root, "This is not a flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file.")
-            return FlowReading(self.figures.timeouts(None), (), tuple(self.said.findings), None)
+            return FlowReader(self.figures.timeouts(None), (), tuple(self.said.findings), None)
         self.said.known(top, TOP_KEYS, "a flow")
         timeouts = self.figures.timeouts(top.get("timeouts"))
         name = self._name(top.get("name"))
@@ -607,7 +607,7 @@ class _Reader:
             check_uses(flow, nodes, self.said)
             self._check_size(flow, nodes)
         findings = tuple(self.said.findings)
-        return FlowReading(timeouts, tuple(self.timed), findings, None if self.said.mistakes else flow)
+        return FlowReader(timeouts, tuple(self.timed), findings, None if self.said.mistakes else flow)
 
     def _name(self, entry: MappingEntry | None) -> str:
         if entry is None:
@@ -650,7 +650,7 @@ class _Reader:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _steps(self, entry: MappingEntry | None, root: YamlNode, usual: Figure) -> dict[str, YamlNode]:
+    def _steps(self, entry: MappingEntry | None, root: YamlNode, usual: CheckFigure) -> dict[str, YamlNode]:
         """Read every step into `steps` and `timed`; where each one stands."""
         if entry is None or entry.node.value in (None, []):
             self.said.wrong(entry or root, "The flow has no steps.", "Begin with `- id: NAME`.", rule=INCOMPLETE)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.check.model import Figure, Finding, Place, Severity, worth_telling
+from allswell.domain.check.model import CheckFigure, Finding, Location, Severity, worth_telling
 from allswell.domain.check.retries import retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.check.scopes import (
     ABOVE_HARD_LIMIT,
@@ -29,7 +29,7 @@ from allswell.domain.lease.claim import STEP_ROLE
 from allswell.domain.scopes import ScopeKind
 from allswell.errors import Refused
 from allswell.flows.loader import BAD_FLOW, INCOMPLETE, BadYaml, load
-from allswell.flows.reader import AUDIT_KEYS, STEP_KEYS, TOP_KEYS, FlowReading, FlowStep, read_flow
+from allswell.flows.reader import AUDIT_KEYS, STEP_KEYS, TOP_KEYS, FlowReader, FlowStep, read_flow
 from allswell.flows.spec import FLOW_NAME, NAME, STEP_ID, Flow
 from allswell.settings.check import RETRY_FIGURES, calls
 from allswell.settings.schema import SETTINGS
@@ -210,7 +210,7 @@ def _checked(content: bytes | str, file: str, settings: Settings) -> tuple[Flow 
     try:
         root = load(content, file)
     except BadYaml as error:
-        place = Place(file) if error.mark is None else Place(file, error.mark.line, error.mark.column)
+        place = Location(file) if error.mark is None else Location(file, error.mark.line, error.mark.column)
         fix = "Nothing else was looked at; fix this and check again."
         return None, [BAD_FLOW.broken(f"{error.says[0].upper()}{error.says[1:]}.", (), fix=fix, place=place)]
     read = read_flow(root, file, settings)
@@ -222,7 +222,7 @@ def _checked(content: bytes | str, file: str, settings: Settings) -> tuple[Flow 
     return read.flow, list(dict.fromkeys(one for one in told if worth_telling(one)))
 
 
-def _flow(read: FlowReading, settings: Settings) -> Iterator[Finding]:
+def _flow(read: FlowReader, settings: Settings) -> Iterator[Finding]:
     """What holds for the flow as a whole."""
     limits = read.timeouts
     for kind in ScopeKind:
@@ -243,13 +243,13 @@ def _flow(read: FlowReading, settings: Settings) -> Iterator[Finding]:
     yield from critical_path(steps, flow, most=settings.limits().hard_limit(ScopeKind.FLOW))
 
 
-def _not_here(inner: Figure, outer: Figure) -> Iterator[Finding]:
+def _not_here(inner: CheckFigure, outer: CheckFigure) -> Iterator[Finding]:
     """A limit that cannot be reached in one step: in others it can be, so that it is a warning."""
     for found in never_fires(inner, outer):
         yield msgspec.structs.replace(found, severity=Severity.WARNING)
 
 
-def _step_figures(one: FlowStep, read: FlowReading, settings: Settings) -> Iterator[Finding]:
+def _step_figures(one: FlowStep, read: FlowReader, settings: Settings) -> Iterator[Finding]:
     """What holds for one step."""
     flow = read.timeouts[ScopeKind.FLOW]
     if one.override is not None:

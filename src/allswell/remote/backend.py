@@ -22,7 +22,7 @@ from allswell.domain.ids import NO_COMMAND
 from allswell.domain.lease.claim import Granted
 from allswell.domain.lease.holder import Orders
 from allswell.domain.notify.delivery import Delivery
-from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
+from allswell.domain.question import NOTHING_HELD_BACK, PausedWork
 from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep, Release
 from allswell.domain.rules.event import Position
 from allswell.domain.rules.query import NAME_OF, Query
@@ -38,11 +38,11 @@ from allswell.remote.wire import (
     PLAIN,
     WAIT_MOST,
     Answering,
+    CommandBatch,
     CommandResult,
     CompareAndSet,
     EncodedCommand,
     Revise,
-    Saying,
     WireProblem,
     error_of,
     said,
@@ -75,7 +75,7 @@ class RemoteServer:
 
     async def say(self, commands: list[EncodedCommand], *, wait: float = 0.0) -> Answering:
         """Have commands decided; what became of each."""
-        body = msgspec.json.encode(Saying(commands, int(wait * 1000)))
+        body = msgspec.json.encode(CommandBatch(commands, int(wait * 1000)))
         return _decoded(await self._sent("/commands", body, wait=wait), Answering)
 
     async def call(self, name: str, arguments: Struct, *, again: bool = True) -> Any:
@@ -244,7 +244,7 @@ class RemoteBackend:
         """The server sees to what is due."""
         return True
 
-    async def held_back(self) -> HeldBack:
+    async def held_back(self) -> PausedWork:
         """The server keeps it back itself."""
         return NOTHING_HELD_BACK
 

@@ -26,7 +26,7 @@ _SLACK = 15.0
 """Seconds that an answer may take beyond what was to be waited for."""
 
 
-class Unreached(Unavailable):
+class NotSent(Unavailable):
     """There was nobody to say it to: nothing was sent, so nothing can have been done."""
 
 
@@ -61,7 +61,7 @@ class _HttpCall(msgspec.Struct, frozen=True):
     timeout: float
 
 
-class _Use:
+class _CallState:
     """What one call uses; its caller, in another thread, may give it up."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class ConnectionPool:
         """One call; `Unavailable` where no answer came, whatever has become of it there. Without a body, a GET."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
-        use = _Use()
+        use = _CallState()
         said = _HttpCall(path, body, {**self._headers, **trace_headers(), **(headers or {})}, wait + _SLACK)
         asked = asyncio.get_running_loop().run_in_executor(self._threads, self._call, said, use)
         try:
@@ -123,7 +123,7 @@ class ConnectionPool:
             use.give_up()
             raise
 
-    def _call(self, said: _HttpCall, use: _Use) -> HttpAnswer:
+    def _call(self, said: _HttpCall, use: _CallState) -> HttpAnswer:
         """In a thread. A kept connection that the other side has closed meanwhile is replaced, once."""
         kept = self._kept.pop() if self._kept else None
         try:
@@ -178,7 +178,7 @@ class ConnectionPool:
             hint = "SSL_CERT_FILE names a file with certificates to trust"
             return Unavailable(f"{self._where} is not who it says: {error.verify_message}", hint=hint)
         if isinstance(error, ConnectionRefusedError | FileNotFoundError | socket.gaierror):
-            return Unreached(f"{self._where} cannot be reached: {error}")
+            return NotSent(f"{self._where} cannot be reached: {error}")
         why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         return Unavailable(f"{self._where} cannot be reached: {why}")
 

@@ -84,7 +84,7 @@ class EncodedCommand(Struct, frozen=True):
     about: Raw
 
 
-class Saying(Struct, frozen=True, omit_defaults=True):
+class CommandBatch(Struct, frozen=True, omit_defaults=True):
     """Commands to be decided together; a claim may be waited for, if it comes alone."""
 
     commands: list[EncodedCommand]

@@ -155,7 +155,7 @@ AnyWord = (
 )
 
 
-class ToldAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AgentNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the agent should know and do now; every answer carries it."""
 
     remaining_ms: int | None
@@ -181,7 +181,7 @@ class ToldAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SocketReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to a word."""
 
-    orders: ToldAgent | None = None
+    orders: AgentNotice | None = None
     kind: str | None = None
     """Of a request that it has made."""
     state: str | None = None

@@ -282,7 +282,7 @@ async def ended(call: ThreadCall[T], scope: Scope, *, stop: Callable[[], None] |
     return call.result()
 
 
-class Ends:
+class EndedCalls:
     """Calls that have ended, told to their loop together: to wake it costs more than what is told."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -306,7 +306,7 @@ class Ends:
                 waiter.set_result(None)
 
 
-_ends = PerLoop(Ends)
+_ends = PerLoop(EndedCalls)
 
 
 def call_in_thread(scope: Scope, function: Callable[[], T]) -> T:
@@ -362,11 +362,11 @@ def _fence(scope: Scope, call: ThreadCall[T]) -> None:
 # `run_through` enters the loop again; whoever awaits that task gets the error.
 
 
-class LeftItself(RuntimeError):
+class CallInterrupted(RuntimeError):
     """A function has neither returned nor raised an error: it was interrupted, or cancelled, by itself."""
 
 
-class ExitCalled(LeftItself):
+class ExitCalled(CallInterrupted):
     """A function has called `sys.exit`: its own verdict, so it is not repeated, whatever the code says."""
 
 
@@ -403,15 +403,15 @@ def contained(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def left(raised: BaseException) -> LeftItself:
+def left(raised: BaseException) -> CallInterrupted:
     """The error that stands for it."""
     if isinstance(raised, SystemExit):
         code = raised.code
         text = f"it called sys.exit({'' if code is None else repr(code)})"
         return ExitCalled(text if code else f"{text}, and a step that is done returns")
     if isinstance(raised, asyncio.CancelledError):
-        return LeftItself("it ended in a CancelledError of its own: something that it awaited was cancelled")
-    return LeftItself(f"it raised {type(raised).__name__}")
+        return CallInterrupted("it ended in a CancelledError of its own: something that it awaited was cancelled")
+    return CallInterrupted(f"it raised {type(raised).__name__}")
 
 
 def run_through(main: Coroutine[Any, Any, T]) -> T:

@@ -29,7 +29,7 @@ from allswell.runtime.deadlines import LimitedScope, tool
 from allswell.runtime.process import (
     KEEPER,
     Handle,
-    Result,
+    ProcessResult,
     WardenCommand,
     allowed_environment,
     begin,
@@ -65,7 +65,7 @@ class ToolResult(msgspec.Struct, frozen=True):
     """What a tool came to."""
 
     argv: tuple[str, ...]
-    ended: Result
+    ended: ProcessResult
     """How it ended, how long that took, and what it used."""
     stdout: str
     stderr: str
@@ -252,7 +252,7 @@ class _ToolCall:
 
     # --- both ---------------------------------------------------------------------------------------------------------
 
-    def _result(self, ended: Result) -> ToolResult:
+    def _result(self, ended: ProcessResult) -> ToolResult:
         paths = None if self._output.folder is None else (Path(self._stdout.name), Path(self._stderr.name))
         return ToolResult(
             argv=self.argv,
@@ -264,7 +264,7 @@ class _ToolCall:
         )
 
 
-async def _end(handle: Handle, scope: LimitedScope) -> Result:
+async def _end(handle: Handle, scope: LimitedScope) -> ProcessResult:
     """Have the tree ended, whoever cancels us again meanwhile; bounded, as everything after a cancel is."""
     now = scope.now()
     end = end_of(scope, now) if scope.expiry is None else scope.expiry.end
@@ -275,7 +275,7 @@ async def _end(handle: Handle, scope: LimitedScope) -> Result:
     return waiting.result()
 
 
-def _end_sync(handle: Handle, seconds: float) -> Result:
+def _end_sync(handle: Handle, seconds: float) -> ProcessResult:
     return handle.end_now(max(seconds, 0.0) * 1_000 * _OF_THE_GRACE, beyond=_BEYOND)
 
 

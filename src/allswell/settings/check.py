@@ -18,7 +18,7 @@ from allswell.domain.check.fleet import (
     session_of_whom,
     statement_before_visibility,
 )
-from allswell.domain.check.model import CheckRule, Figure, Finding, Severity, worth_telling
+from allswell.domain.check.model import CheckFigure, CheckRule, Finding, Severity, worth_telling
 from allswell.domain.check.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.check.scopes import never_fires
 from allswell.domain.scopes import ScopeKind
@@ -107,7 +107,7 @@ def _role(settings: Settings, role: str) -> Iterator[Finding]:
     yield from busy_is_not_stalled(watched, settings.figure("timeouts.tool"), TOOL)
 
 
-def calls(settings: Settings, call: Figure) -> Retrying:
+def calls(settings: Settings, call: CheckFigure) -> Retrying:
     """How calls of a model are retried."""
     figures = [settings.figure(name) for name in (*(f"retry.{key}" for key in RETRY_FIGURES), *BREAKER_FIGURES)]
     written = tuple(one for one in figures if one.written)

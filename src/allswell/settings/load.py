@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from allswell.domain.check.model import Place
+from allswell.domain.check.model import Location
 from allswell.domain.scopes import limit_rules
 from allswell.domain.service.breaker import breaker_rules
 from allswell.domain.task.policy import broken_rules
@@ -18,9 +18,9 @@ from allswell.engine.timings import pace_rules
 from allswell.errors import Refused
 from allswell.settings.nearby import FOLDER, distrusted, find_store
 from allswell.settings.schema import NAMED_TABLES, NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
-from allswell.settings.settings import TRUST_IT, Given, Settings
+from allswell.settings.settings import TRUST_IT, Settings, SourcedValue
 from allswell.settings.sources import USER, Part, Path_, SettingsProblem, Source, files, leaves
-from allswell.settings.values import UnfitValue
+from allswell.settings.values import InvalidValue
 from allswell.store.files import DATABASE
 from allswell.store.trusted import settings_digest, state_home, trusts_settings
 
@@ -71,7 +71,7 @@ def look(
                 break  # whoever has so many will not read more, and each takes a search for what was meant
     strangers = reading.take_environment(os.environ if environ is None else environ)
     for name, raw in (flags or {}).items():
-        reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}", place=Place(f"--{name}")))
+        reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}", place=Location(f"--{name}")))
     where, doubted = _nearest(here)
     if doubted is not None and untrusted == "skip":
         not_trusted.append(doubted.where)
@@ -125,8 +125,8 @@ class _SettingsReading:
     """What has been read so far; later sources replace what earlier ones said."""
 
     def __init__(self) -> None:
-        self.given: dict[str, Given] = {}
-        self.roles: dict[str, dict[str, Given]] = {}
+        self.given: dict[str, SourcedValue] = {}
+        self.roles: dict[str, dict[str, SourcedValue]] = {}
         self.problems: list[SettingsProblem] = []
 
     def take(self, path: Path_, raw: object, source: Source) -> None:
@@ -145,12 +145,12 @@ class _SettingsReading:
         else:
             try:
                 value = SETTINGS[name].read(raw)
-            except UnfitValue as error:
+            except InvalidValue as error:
                 self._wrong(str(error), source, "all" if name == "store" else "figures")
                 return
             if name == "store" and source.folder is not None:
                 value = _anchored(str(value), source.folder)
-            (self.given if role is None else self.roles.setdefault(role, {}))[name] = Given(value, source)
+            (self.given if role is None else self.roles.setdefault(role, {}))[name] = SourcedValue(value, source)
 
     def take_environment(self, environ: Mapping[str, str]) -> list[str]:
         """Every variable of ours that is not empty; those that are no settings, nor nearly, are returned."""
@@ -159,7 +159,7 @@ class _SettingsReading:
             if not variable.startswith(PREFIX) or variable in NOT_SETTINGS or not environ[variable]:
                 continue
             path = _VARIABLES.get(variable) or _role_variable(variable.removeprefix(PREFIX))
-            source = Source("environment", variable, place=Place(variable))
+            source = Source("environment", variable, place=Location(variable))
             if path is not None:
                 self.take(path, environ[variable], source)
             elif near := _near(_bare(variable), map(_bare, _VARIABLES), ratio=0.8):

@@ -10,7 +10,7 @@ import msgspec
 from allswell.domain.agents.cost import from_usd
 from allswell.domain.agents.quota import Quota
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.check.model import Figure
+from allswell.domain.check.model import CheckFigure
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.mesh.request import KINDS, Escalation, MeshFigures, RequestKind
 from allswell.domain.scopes import HardLimits, ScopeLimits, Timeouts
@@ -19,7 +19,7 @@ from allswell.domain.service.retry import RetryPolicy
 from allswell.domain.task.policy import Policy
 from allswell.domain.values import command_of, hide, scheme_of
 from allswell.engine.budget import Budgets
-from allswell.engine.timings import Timings, Tolerance
+from allswell.engine.timings import HealthThresholds, Timings
 from allswell.errors import Refused
 from allswell.settings.schema import PER_ROLE, ROLES, SETTINGS
 from allswell.settings.sources import USER, Part, SettingsProblem, Source, user_file
@@ -37,7 +37,7 @@ _BREAKER, _BUILD, _QUOTA, _REQUESTS = "breaker.", "build.", "quota.", "requests.
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
-class Given(msgspec.Struct, frozen=True):
+class SourcedValue(msgspec.Struct, frozen=True):
     """A value and its source."""
 
     value: Value
@@ -65,9 +65,9 @@ class Row(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """Every setting with its source."""
 
-    given: Mapping[str, Given]
+    given: Mapping[str, SourcedValue]
     """What was set, by name."""
-    roles: Mapping[str, Mapping[str, Given]]
+    roles: Mapping[str, Mapping[str, SourcedValue]]
     """What was set for a role, by role and name."""
     default_store: str
     """Where the watch lives if nobody says so."""
@@ -137,18 +137,18 @@ class Settings(msgspec.Struct, frozen=True):
         """A setting's value, for a role: its own, or what everybody has."""
         return self._given(name, role).value
 
-    def _given(self, name: str, role: str = "") -> Given:
+    def _given(self, name: str, role: str = "") -> SourcedValue:
         own = self._own(name, role)
         if own is not None:
             return own
         if role and name == "idle" and not self._idle_fits(role):
-            return Given(None, BY_DEFAULT)
-        return self.given.get(name) or Given(SETTINGS[name].default, BY_DEFAULT)
+            return SourcedValue(None, BY_DEFAULT)
+        return self.given.get(name) or SourcedValue(SETTINGS[name].default, BY_DEFAULT)
 
-    def _own(self, name: str, role: str) -> Given | None:
+    def _own(self, name: str, role: str) -> SourcedValue | None:
         own = self.roles.get(role, {}).get(name)
         if own is None and name in ROLES.get(role, {}):
-            own = Given(ROLES[role][name], BY_DEFAULT)
+            own = SourcedValue(ROLES[role][name], BY_DEFAULT)
         return own
 
     def _idle_fits(self, role: str) -> bool:
@@ -156,14 +156,14 @@ class Settings(msgspec.Struct, frozen=True):
         idle, limit = self.value("idle"), self.value("agent_timeout", role)
         return not (isinstance(idle, int) and isinstance(limit, int)) or idle <= limit
 
-    def figure(self, name: str, role: str = "") -> Figure:
+    def figure(self, name: str, role: str = "") -> CheckFigure:
         """A setting as a figure with its place, for the rules of the arithmetic; what is inherited keeps its name."""
         given = self._given(name, role)
         path = name if self._own(name, role) is None else f"roles.{role}.{name}"
         value = given.value if isinstance(given.value, int | float) else 0
         if SETTINGS[name].kind is SettingKind.SECONDS:
             value = round(value * 1_000)
-        return Figure(path, value, given.source.place)
+        return CheckFigure(path, value, given.source.place)
 
     # --- what the parts are made with ---------------------------------------------------------------------------------
 
@@ -283,9 +283,9 @@ class Settings(msgspec.Struct, frozen=True):
         """How patient the engine is."""
         return Timings(**{name: float(value or 0) / 1_000 for name, value in self._table(_PACE)})
 
-    def tolerance(self) -> Tolerance:
+    def tolerance(self) -> HealthThresholds:
         """How much may be amiss before the doctor says so."""
-        return Tolerance(**{name: int(value or 0) for name, value in self._table(_DOCTOR)})
+        return HealthThresholds(**{name: int(value or 0) for name, value in self._table(_DOCTOR)})
 
     def _table(self, prefix: str) -> Iterator[tuple[str, Value]]:
         for name in SETTINGS:

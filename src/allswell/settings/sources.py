@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from allswell.domain.check.model import Place
+from allswell.domain.check.model import Location
 from allswell.settings.nearby import folders
 from allswell.store.files import doubt
 from allswell.store.trusted import user_folder
@@ -97,21 +97,21 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ATOM = re.compile(r"[^,\]}\n#]*")
 
 
-class Spot(NamedTuple):
+class TextPosition(NamedTuple):
     """A place in a text, both counted from 1."""
 
     line: int
     column: int
 
 
-class _Lost(Exception):
+class _NotToml(Exception):
     """This is not the TOML it was taken for."""
 
 
-def locate(text: str) -> dict[Names, Spot]:
+def locate(text: str) -> dict[Names, TextPosition]:
     """The first place of each name, by its whole path."""
     walk = _Walk(text)
-    with suppress(_Lost):
+    with suppress(_NotToml):
         walk.document()
     return walk.found
 
@@ -120,7 +120,7 @@ class _Walk:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.found: dict[Names, Spot] = {}
+        self.found: dict[Names, TextPosition] = {}
         self._starts = [0, *accumulate(len(line) for line in text.split("\n"))]
         self._starts = [start + number for number, start in enumerate(self._starts)]
 
@@ -140,7 +140,7 @@ class _Walk:
     def _pair(self, table: Names | None) -> None:
         path = self._key(table)
         if not self._takes("="):
-            raise _Lost
+            raise _NotToml
         self._skip(_SPACE)
         self._value(path)
 
@@ -164,7 +164,7 @@ class _Walk:
         if quoted := _STRING.match(self.text, self.at):
             self.at = quoted.end()
             return _unquoted(quoted.group())
-        raise _Lost
+        raise _NotToml
 
     def _value(self, path: Names | None) -> None:
         """Pass over a value; the keys of an inline table are below the path, those of tables in arrays have none."""
@@ -177,7 +177,7 @@ class _Walk:
             while self._goes_on("}"):
                 self._pair(path)
         elif self.at == self._skip(_ATOM):
-            raise _Lost
+            raise _NotToml
 
     def _goes_on(self, end: str) -> bool:
         """Whether an array or an inline table has one more part."""
@@ -196,9 +196,9 @@ class _Walk:
         self.at += len(sign) * taken
         return taken
 
-    def _spot(self, index: int) -> Spot:
+    def _spot(self, index: int) -> TextPosition:
         line = bisect_right(self._starts, index)
-        return Spot(line, index - self._starts[line - 1] + 1)
+        return TextPosition(line, index - self._starts[line - 1] + 1)
 
 
 def _unquoted(quoted: str) -> str:
@@ -228,7 +228,7 @@ class Source(msgspec.Struct, frozen=True):
     """The file with the line, the variable, or the flag."""
     folder: Path | None = None
     """What a relative path in it counts from."""
-    place: Place | None = None
+    place: Location | None = None
     """The same as data, with the column too; None for a default."""
 
 
@@ -243,7 +243,7 @@ class SettingsProblem(msgspec.Struct, frozen=True):
 
     says: str
     where: str = ""
-    place: Place | None = None
+    place: Location | None = None
     """The first of the places that `where` names."""
     part: Part = "all"
     """Who needs another part is not stopped by it."""
@@ -258,7 +258,7 @@ class SettingsFile(msgspec.Struct, frozen=True):
     kind: str
     path: Path
     table: dict[str, Any]
-    spots: dict[Path_, Spot]
+    spots: dict[Path_, TextPosition]
 
     def source(self, name: Path_) -> Source:
         """Where this name was given: its own place, or that of the table it stands in."""
@@ -269,9 +269,9 @@ class SettingsFile(msgspec.Struct, frozen=True):
             path = next((spot for spot in self.spots if name and spot[: len(name)] == name), ())
         file = str(self.path)
         if not path:
-            return Source(self.kind, file, self.path.parent, Place(file))
+            return Source(self.kind, file, self.path.parent, Location(file))
         spot = self.spots[path]
-        return Source(self.kind, f"{file}:{spot.line}", self.path.parent, Place(file, spot.line, spot.column))
+        return Source(self.kind, f"{file}:{spot.line}", self.path.parent, Location(file, spot.line, spot.column))
 
 
 def files(start: Path, problems: list[SettingsProblem], instead: Path | None = None) -> Iterator[SettingsFile]:
@@ -283,7 +283,7 @@ def files(start: Path, problems: list[SettingsProblem], instead: Path | None = N
     own = user_file()
     text, untrusted = _text(own, problems)
     if untrusted is not None:
-        problems.append(SettingsProblem(untrusted, str(own), Place(str(own))))
+        problems.append(SettingsProblem(untrusted, str(own), Location(str(own))))
     elif text is not None and (table := _table(own, text, (), problems)) is not None:
         yield SettingsFile(USER, own, table, _spots(text, ()))
     for kind, section in ((PROJECT, _SECTION), (FILE, ())):
@@ -296,7 +296,7 @@ def files(start: Path, problems: list[SettingsProblem], instead: Path | None = N
             table = _table(path, text, section, problems if untrusted is None else [])
             if untrusted is not None and (table is not None or not section):
                 says = f"{untrusted}; take it over (chown), remove it, or work in a folder of your own"
-                problems.append(SettingsProblem(says, str(path), Place(str(path))))
+                problems.append(SettingsProblem(says, str(path), Location(str(path))))
                 break
             if table is not None:
                 yield SettingsFile(kind, path, table, _spots(text, section))
@@ -321,16 +321,18 @@ def _text(path: Path, problems: list[SettingsProblem]) -> tuple[str | None, str 
         if len(text) <= LARGEST:
             return text, doubts
         problems.append(
-            SettingsProblem("the file is larger than 256 KiB, which settings never are", str(path), Place(str(path)))
+            SettingsProblem("the file is larger than 256 KiB, which settings never are", str(path), Location(str(path)))
         )
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except UnicodeDecodeError:
-        problems.append(SettingsProblem("the file is not UTF-8 text", str(path), Place(str(path))))
+        problems.append(SettingsProblem("the file is not UTF-8 text", str(path), Location(str(path))))
     except OSError as error:
         # A folder on the way up that may not be entered is nobody's mistake.
         if os.access(path.parent, os.X_OK):
-            problems.append(SettingsProblem(f"the file cannot be read: {error.strerror}", str(path), Place(str(path))))
+            problems.append(
+                SettingsProblem(f"the file cannot be read: {error.strerror}", str(path), Location(str(path)))
+            )
     return None, None
 
 
@@ -345,7 +347,7 @@ def _table(path: Path, text: str, section: Path_, problems: list[SettingsProblem
 
     if (found := too_much(text)) is not None:
         line, what = found
-        place = Place(str(path), line)
+        place = Location(str(path), line)
         problems.append(SettingsProblem(f"the file holds {what}, which settings never do", str(place), place))
         return None
     try:
@@ -353,7 +355,7 @@ def _table(path: Path, text: str, section: Path_, problems: list[SettingsProblem
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         says = str(error)
         at = _AT_LINE.search(says)
-        place = Place(str(path), int(at[1]), int(at[2])) if at else Place(str(path))
+        place = Location(str(path), int(at[1]), int(at[2])) if at else Location(str(path))
         problems.append(SettingsProblem(f"this is not TOML: {_AT_LINE.sub('', says)}", str(place), place))
         return None
     for part in section:
@@ -363,7 +365,7 @@ def _table(path: Path, text: str, section: Path_, problems: list[SettingsProblem
     return dict(table)
 
 
-def _spots(text: str, section: Path_) -> dict[Path_, Spot]:
+def _spots(text: str, section: Path_) -> dict[Path_, TextPosition]:
     """The place of each name below a section."""
     depth = len(section)
     return {path[depth:]: spot for path, spot in locate(text).items() if path[:depth] == section and path[depth:]}

@@ -18,7 +18,7 @@ from allswell.domain.task.submit import check_name
 from allswell.domain.values import nearest
 from allswell.errors import Refused
 from allswell.settings.sources import USER, Part, Path_, SettingsFile, SettingsProblem, Source
-from allswell.settings.values import FieldKind, SettingKind, UnfitValue, read_value
+from allswell.settings.values import FieldKind, InvalidValue, SettingKind, read_value
 
 S = TypeVar("S")
 Fields = Mapping[str, FieldKind]
@@ -164,7 +164,7 @@ class TableReading:
                 continue
             try:
                 value = read_value(field, raw, ".".join((*path, key)))
-            except UnfitValue as error:
+            except InvalidValue as error:
                 self._wrong(str(error), source, kind.part)
                 self._unread.add(path)
                 continue

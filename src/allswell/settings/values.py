@@ -1,7 +1,7 @@
 """Kinds of values: how each is read from TOML and the environment, shown to people, and told to editors.
 
 `KINDS` is the one table of them. Settings (`schema.py`) and the fields of named tables (`tables.py`) name a kind, and
-`read_value` reads all of them; what does not fit is `UnfitValue`, which names the setting and says what it must be.
+`read_value` reads all of them; what does not fit is `InvalidValue`, which names the setting and says what it must be.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SEVERITIES = ("info", "warning", "critical")
 
 
-class UnfitValue(Exception):
+class InvalidValue(Exception):
     """A value that is not what its setting wants; the message says what would be."""
 
 
 def read_value(kind: FieldKind, raw: object, name: str, more: str = "") -> Any:  # noqa: ANN401 - as its kind has it
-    """A value of a kind; `UnfitValue` with its name, what it must be, and `more`, if it is not."""
+    """A value of a kind; `InvalidValue` with its name, what it must be, and `more`, if it is not."""
     if isinstance(kind, tuple):
         value = raw if raw in kind else None
         wanted = " or ".join(filter(None, (", ".join(f'"{one}"' for one in kind[:-1]), f'"{kind[-1]}"')))
@@ -74,10 +74,10 @@ def read_value(kind: FieldKind, raw: object, name: str, more: str = "") -> Any: 
         try:
             value = KINDS[kind].read(raw, name)
         except Refused as error:
-            raise UnfitValue(error.message) from None
+            raise InvalidValue(error.message) from None
         wanted = KINDS[kind].wanted
     if value is None:
-        raise UnfitValue(f"{name} must be {wanted}{more}")
+        raise InvalidValue(f"{name} must be {wanted}{more}")
     return value
 
 
@@ -145,7 +145,7 @@ def _seconds(raw: object, name: str) -> float | None:
             return None
         return None if length is None else _plain(length / 1_000)
     if not 0 <= seconds * 1_000 <= duration.LONGEST:
-        raise UnfitValue(f"{name} must be between 0 and 366 days")
+        raise InvalidValue(f"{name} must be between 0 and 366 days")
     return _plain(seconds)
 
 

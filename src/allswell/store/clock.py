@@ -26,7 +26,7 @@ from allswell.domain.lease.clock_change import TOLERATED, ClockAdjustment
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.task.model import Task
 from allswell.errors import AllswellError
-from allswell.timing.clock import Clock, Readings, look_at
+from allswell.timing.clock import Clock, ClockSnapshot, look_at
 
 SETTLING = "clock_settling"
 """Under which word a watch keeps how far settling has got."""
@@ -52,7 +52,7 @@ class ClockReading(msgspec.Struct, frozen=True):
     """The word about how far the clocks are apart, as it is kept."""
 
 
-class Moved(msgspec.Struct):
+class ClockMoveWrites(msgspec.Struct):
     """What settling writes beside the rows that every unit of work may write."""
 
     settling: tuple[str | None, str]
@@ -64,7 +64,7 @@ class Moved(msgspec.Struct):
     """All their moments change."""
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueTimer(msgspec.Struct, frozen=True):
     """Whose timer it is; `agent` holds the lease, if there is one."""
 
     owner: str
@@ -79,7 +79,7 @@ class OwnClock(Protocol):
         """The clocks, whatever they say."""
         ...
 
-    async def find_timers(self, after: str, limit: int) -> Sequence[Due]:
+    async def find_timers(self, after: str, limit: int) -> Sequence[DueTimer]:
         """All timers by owner, for a walk over them."""
         ...
 
@@ -138,7 +138,7 @@ class StoreClock:
                 latest += clocks.monotonic - self._told_at
             return ClockReading(Millis(clocks.wall), Millis(latest), settling, distance)
 
-    def _latest(self, stored: int, settling: ClockAdjustment | None, clocks: Readings) -> int:
+    def _latest(self, stored: int, settling: ClockAdjustment | None, clocks: ClockSnapshot) -> int:
         if settling is not None and settling.count != self._count:
             # Settled by whomever: what was told before belongs to another reckoning.
             self._count, self._last = settling.count, 0
@@ -146,6 +146,6 @@ class StoreClock:
             self._last = 0
         return max(self._last, stored)
 
-    def _tell(self, moment: int, clocks: Readings) -> Millis:
+    def _tell(self, moment: int, clocks: ClockSnapshot) -> Millis:
         self._last, self._told_at = moment, clocks.monotonic
         return Millis(moment)

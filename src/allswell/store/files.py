@@ -161,7 +161,7 @@ class Ownership(msgspec.Struct, frozen=True):
     mode: int
 
 
-class User(msgspec.Struct, frozen=True):
+class CallerIdentity(msgspec.Struct, frozen=True):
     """Who asks."""
 
     uid: int
@@ -169,7 +169,7 @@ class User(msgspec.Struct, frozen=True):
     """The group that is this user's alone, if there is one: what it may write, only the user writes."""
 
 
-class Distrust(StrEnum):
+class DistrustReason(StrEnum):
     """Why something is not trusted."""
 
     FOREIGN = "foreign"
@@ -180,14 +180,14 @@ class Distrust(StrEnum):
     """A group with others in it can write to it."""
 
 
-def distrust(found: Ownership, user: User) -> Distrust | None:
+def distrust(found: Ownership, user: CallerIdentity) -> DistrustReason | None:
     """Why this user should not trust what was found; None if it is to be trusted."""
     if found.uid != user.uid:
-        return Distrust.FOREIGN
+        return DistrustReason.FOREIGN
     if found.mode & stat.S_IWOTH:
-        return Distrust.ANYBODY
+        return DistrustReason.ANYBODY
     if found.mode & stat.S_IWGRP and found.gid != user.group:
-        return Distrust.GROUP
+        return DistrustReason.GROUP
     return None
 
 
@@ -218,16 +218,16 @@ def _group_name(gid: int) -> str:
 def doubt(found: os.stat_result) -> str | None:
     """What speaks against something that was found, in words with what to do; None if nothing does."""
     # Names may have to be asked for over a network, at every command: only where they matter.
-    user = User(os.geteuid(), _own_group() if found.st_mode & stat.S_IWGRP else None)
+    user = CallerIdentity(os.geteuid(), _own_group() if found.st_mode & stat.S_IWGRP else None)
     match distrust(Ownership(found.st_uid, found.st_gid, found.st_mode), user):
         case None:
             return None
-        case Distrust.FOREIGN:
+        case DistrustReason.FOREIGN:
             owner, us = user_name(found.st_uid), user_name(os.geteuid())
             return f"it belongs to {owner}, and you are {us}: {_NOT_USED}"
-        case Distrust.ANYBODY:
+        case DistrustReason.ANYBODY:
             return f"other users can write to it: {_NOT_USED}; `chmod go-w` it once you have read it"
-        case Distrust.GROUP:
+        case DistrustReason.GROUP:
             return (
                 f"the group {_group_name(found.st_gid)} can write to it: {_NOT_USED}; "
                 "`chmod g-w` it once you have read it"

@@ -33,11 +33,11 @@ NEVER = float("-inf")
 """Before every moment of the monotonic clock, which may have begun a minute ago."""
 
 
-class CarrierLost(Exception):
+class TransportLost(Exception):
     """The carrier does not work, or no longer; it is closed and opened again after a pause."""
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """What calls travel by. Used in the herald's thread only; every method is bounded in time or does not wait.
 
     `alone` and `send_here` are the exceptions: they are asked from any thread, at every call.
@@ -79,10 +79,10 @@ class Carrier(Protocol):
         ...
 
 
-class Herald:
+class Notifier:
     """Tells and hears for one store in one process."""
 
-    def __init__(self, carrier: Carrier, name: str) -> None:
+    def __init__(self, carrier: Transport, name: str) -> None:
         self._carrier = carrier
         self._name = name
         self._guard = threading.Lock()
@@ -201,7 +201,7 @@ class Herald:
                     if self._work():
                         return
                     continue
-                except CarrierLost as lost:
+                except TransportLost as lost:
                     log.debug("%s: %s", self._name, lost)
                 except Exception:
                     log.exception("%s failed; callers that wait still poll", self._name)
@@ -238,7 +238,7 @@ class Herald:
                 call = self._take()
                 try:
                     carrier.send(call)
-                except CarrierLost:
+                except TransportLost:
                     self._put_back(call)
                     raise
                 self._sent_at = time.monotonic()

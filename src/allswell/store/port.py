@@ -39,9 +39,9 @@ from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.aggregate import TaskAggregate
-from allswell.domain.task.model import Attempt, Exclusion, Finished, Lane, Ready, Task, WaitState
+from allswell.domain.task.model import Attempt, Exclusion, FinishedTask, Lane, ReadyTask, Task, WaitState
 from allswell.errors import AllswellError, Bug
-from allswell.store.clock import Due, Moved
+from allswell.store.clock import ClockMoveWrites, DueTimer
 from allswell.store.views import Outbox, RunHints
 
 # Wake-up calls between processes on one store: what is told, and what that promises (nothing but speed).
@@ -189,7 +189,7 @@ class Lock(msgspec.Struct, frozen=True):
     answer to such a commit is lost it may call that `Unavailable`: to do it again is to find out."""
 
 
-class Wanted(msgspec.Struct):
+class RowRequest(msgspec.Struct):
     """What to read, all of it locked before. Ids that do not exist are simply missing from the answer."""
 
     spreads: Sequence[str] = ()
@@ -216,7 +216,7 @@ class Rows(msgspec.Struct):
     agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
     questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
     tasks: dict[TaskId, Task] = msgspec.field(default_factory=dict)
-    ready: dict[TaskId, Ready] = msgspec.field(default_factory=dict)
+    ready: dict[TaskId, ReadyTask] = msgspec.field(default_factory=dict)
     timers: dict[str, Millis] = msgspec.field(default_factory=dict)
     waits: dict[TaskId, list[WaitState]] = msgspec.field(default_factory=dict)  # sorted by kind and target
     leases: dict[TaskId, LeaseRow] = msgspec.field(default_factory=dict)
@@ -247,11 +247,11 @@ class RowChanges(msgspec.Struct):
     new_questions: list[Question] = msgspec.field(default_factory=list)
     questions: list[Question] = msgspec.field(default_factory=list)
     new_tasks: list[tuple[Task, str]] = msgspec.field(default_factory=list)  # with the payload, JSON text
-    recorded: list[Finished] = msgspec.field(default_factory=list)  # finished as they are made
+    recorded: list[FinishedTask] = msgspec.field(default_factory=list)  # finished as they are made
     tasks: list[tuple[Task, str | None]] = msgspec.field(default_factory=list)  # state, end, record; result if set
-    new_ready: list[Ready] = msgspec.field(default_factory=list)
+    new_ready: list[ReadyTask] = msgspec.field(default_factory=list)
     """Lane and rank are the task's own, so that a store can find the row from the task."""
-    drop_ready: list[Ready] = msgspec.field(default_factory=list)
+    drop_ready: list[ReadyTask] = msgspec.field(default_factory=list)
     timers: list[tuple[str, Millis]] = msgspec.field(default_factory=list)  # put; of a task or a run
     drop_timers: list[str] = msgspec.field(default_factory=list)
     new_waits: list[WaitState] = msgspec.field(default_factory=list)
@@ -271,7 +271,7 @@ class RowChanges(msgspec.Struct):
     at: Millis = Millis(0)  # the `now` of the decisions, stamped on the events
     cases: dict[TaskId, TaskAggregate] = msgspec.field(default_factory=dict)
     """How every task that is touched then stands, or nothing: a store may keep them, to spare reading them."""
-    moved: Moved | None = None  # on a store that goes by this machine's clock
+    moved: ClockMoveWrites | None = None  # on a store that goes by this machine's clock
 
     def kept_with_task(self) -> dict[TaskId, Attempt]:
         """First attempts that end as their task's row is written anyway: a store may keep them there (ADR 10)."""
@@ -310,14 +310,14 @@ class Transaction(WakeupSender, RunHints, Protocol):
         """The store's clock, read now; never less than it was before, unless all was settled. `SetBack` before that."""
         ...
 
-    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
         As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
         """
         ...
 
-    async def read(self, wanted: Wanted) -> Rows:
+    async def read(self, wanted: RowRequest) -> Rows:
         """Rows as committed now, or as written by this transaction."""
         ...
 
@@ -338,7 +338,7 @@ class Transaction(WakeupSender, RunHints, Protocol):
         """
         ...
 
-    async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
+    async def find_due(self, now: Millis, limit: int) -> Sequence[DueTimer]:
         """Timers that have fallen due, the oldest first; of one moment's, those of tasks before those of runs."""
         ...
 
@@ -448,7 +448,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A finished task and its event."""
 
-    made: Finished
+    made: FinishedTask
     event: Event
     at: Millis
 
@@ -485,10 +485,10 @@ _FIELDS = {
     LockKind.TASK: ("tasks", "awaited", "payloads", "bars", "expenses"),
     LockKind.LEASE: ("leases",),
 }
-"""Which fields of `Wanted` name rows under which lock."""
+"""Which fields of `RowRequest` name rows under which lock."""
 
 
-async def lock_and_read_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+async def lock_and_read_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
     """Lock kind by kind, read the clock, then the rows that were locked."""
     locked = await lock_in_turn(tx, locks)
     now = await tx.now()
@@ -509,9 +509,9 @@ async def lock_in_turn(tx: Transaction, locks: Sequence[Lock]) -> dict[LockKind,
     return locked
 
 
-def only_locked(wanted: Wanted, locked: Mapping[LockKind, Sequence[str]]) -> Wanted:
+def only_locked(wanted: RowRequest, locked: Mapping[LockKind, Sequence[str]]) -> RowRequest:
     """What is wanted, without the rows that do not exist: what appears after the lock must not be read."""
-    kept = Wanted()
+    kept = RowRequest()
     for kind, ids_locked in locked.items():
         held = {*ids_locked}
         for field in _FIELDS[kind]:

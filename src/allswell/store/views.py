@@ -16,8 +16,8 @@ from allswell.domain.notify.delivery import Delivery, DeliveryFilter
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
 from allswell.domain.rules.query import (
-    Agenda,
     Query,
+    SweepAgenda,
     ViewAgenda,
     ViewAgents,
     ViewAttempts,
@@ -73,7 +73,7 @@ class Views(Protocol):
         """The answer to a query."""
         ...
 
-    async def view_agenda(self) -> Agenda:
+    async def view_agenda(self) -> SweepAgenda:
         """What a sweeper has to do, and when."""
         return await self.view(ViewAgenda())
 

@@ -22,7 +22,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from allswell.build.merge import ChannelClosed
-from allswell.domain.build.hearing import HeardMessage, Hearing, KnownMessages
+from allswell.domain.build.hearing import ChannelCoverage, HeardMessage, KnownMessages
 from allswell.domain.ids import Millis
 from allswell.timing.clock import Clock
 
@@ -159,9 +159,9 @@ class RoomChannel:
         return self._name
 
     @property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> ChannelCoverage:
         """Whether it has heard everything."""
-        return Hearing(self.is_connected and not self._heard, self._since, self._gaps)
+        return ChannelCoverage(self.is_connected and not self._heard, self._since, self._gaps)
 
     @property
     def is_connected(self) -> bool:

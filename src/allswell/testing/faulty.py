@@ -32,7 +32,7 @@ class _LostInCommit(Exception):
     """Rolls the work back on behalf of the connection that is to break during its commit."""
 
 
-class _Witnessed:
+class _EventWatch:
     """A transaction that notices whether it writes an event of a kind; all else is the transaction's own."""
 
     def __init__(self, tx: Transaction, kind: str, lost: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ class _Witnessed:
 
 
 def _witnessed(tx: Transaction, kind: str, committed: bool, lost: list[bool]) -> Transaction:  # noqa: FBT001
-    return cast("Transaction", _Witnessed(tx, kind, lambda: lost.append(committed)))
+    return cast("Transaction", _EventWatch(tx, kind, lambda: lost.append(committed)))
 
 
 class FaultyStore(Views):

@@ -15,7 +15,7 @@ order is asyncio's own. Timers that fall due at the same microsecond become read
 were set.
 
 **Nothing waits in vain.** When no callback is ready and no timer is set, nothing can ever happen again: that
-is `Stuck`, with every task that still waits and where. A callback that raises ends the run with its error;
+is `LoopStuck`, with every task that still waits and where. A callback that raises ends the run with its error;
 asyncio would only log it. Threads and I/O are refused, for they answer when they like.
 
 Chance can still come in through what the loop cannot see: iterating over a set of objects or, across
@@ -59,7 +59,7 @@ _STEPS_TO_END = 1_000  # what each task, callback and timer left behind may stil
 _SHOWN = 20  # tasks named in an error
 
 
-class Stuck(RuntimeError):
+class LoopStuck(RuntimeError):
     """Nothing is ready and no timer is set, yet the end was not reached: what is awaited can never come."""
 
 
@@ -172,7 +172,7 @@ class DeterministicLoop(asyncio.BaseEventLoop):
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         if not timers:
-            raise Stuck(f"Nothing is ready and no timer is set; {self._report()}")
+            raise LoopStuck(f"Nothing is ready and no timer is set; {self._report()}")
         self.now_us = timers[0][0]
         while timers and timers[0][0] == self.now_us:
             handle = heapq.heappop(timers)[2]
@@ -214,7 +214,7 @@ class DeterministicLoop(asyncio.BaseEventLoop):
         return [task for task in self._tasks if not task.done()]
 
     def wind_up(self) -> None:
-        """Cancel what is left, oldest first, and run until it ends; `Stuck` or `Runaway` if it refuses."""
+        """Cancel what is left, oldest first, and run until it ends; `LoopStuck` or `Runaway` if it refuses."""
         self.after_step = None
         left = self.pending()
         rest = 1 + len(left) + len(self._ready) + len(self._scheduled)

@@ -422,7 +422,7 @@ R = TypeVar("R")
 _MOST = 16 * 1024 * 1024
 
 
-class Read(msgspec.Struct, frozen=True):
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A request as it came over the wire."""
 
     method: str
@@ -456,7 +456,7 @@ class LocalServer(ABC, Generic[R, A]):
         return f"http://127.0.0.1:{self.port}"
 
     @abstractmethod
-    def understand(self, read: Read) -> R:
+    def understand(self, read: ParsedRequest) -> R:
         """A request as this server keeps it."""
 
     @abstractmethod
@@ -550,7 +550,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def _read(reader: asyncio.StreamReader) -> Read:
+async def _read(reader: asyncio.StreamReader) -> ParsedRequest:
     """A request with its whole body."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, target, _ = head[0].split(" ", 2)
@@ -564,7 +564,7 @@ async def _read(reader: asyncio.StreamReader) -> Read:
     else:
         body = await reader.readexactly(min(int(headers.get("content-length", 0)), _MOST))
     path, _, query = target.partition("?")
-    return Read(method, path, query, headers, body)
+    return ParsedRequest(method, path, query, headers, body)
 
 
 ACT_HEADER = "x-provider-act"
@@ -605,7 +605,7 @@ class Provider(LocalServer[Request, AnyAct]):
         """The base of OpenAI's API."""
         return f"{self.url}/v1"
 
-    def understand(self, read: Read) -> Request:
+    def understand(self, read: ParsedRequest) -> Request:
         """A request with its body as JSON."""
         try:
             body = msgspec.json.decode(read.body, type=dict[str, Any]) if read.body else {}

@@ -36,7 +36,7 @@ class Clock(Protocol):
         ...
 
 
-class Readings(NamedTuple):
+class ClockSnapshot(NamedTuple):
     """What all three clocks say at one look."""
 
     wall: int
@@ -44,9 +44,9 @@ class Readings(NamedTuple):
     monotonic: int
 
 
-def look_at(clock: Clock) -> Readings:
+def look_at(clock: Clock) -> ClockSnapshot:
     """Read all three, one right after the other."""
-    return Readings(clock.wall(), clock.boottime(), clock.monotonic())
+    return ClockSnapshot(clock.wall(), clock.boottime(), clock.monotonic())
 
 
 class SystemClock:
@@ -65,7 +65,7 @@ class SystemClock:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
-class StandingClock:
+class PausableClock:
     """A clock that can be made to stand: what is judged by it does not count while something is stopped."""
 
     def __init__(self, clock: Clock) -> None:

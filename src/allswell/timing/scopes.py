@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from allswell.domain.duration import LONGEST, Duration
-from allswell.domain.scopes import DEFAULT, Book, Spending, TimeoutReport, book, end_of_grace, label, positive, span
+from allswell.domain.scopes import DEFAULT, Book, ScopeUse, TimeoutReport, book, end_of_grace, label, positive, span
 from allswell.errors import AllswellError, Refused
 from allswell.timing.loops import PerLoop, refuse_other_loops, refuse_trio, running_loop
 
@@ -577,11 +577,11 @@ class Scope:
                 outer.booked = {}
             book(outer.booked, self.spent(self.booked))
 
-    def spent(self, inner: Book | None) -> Spending:
+    def spent(self, inner: Book | None) -> ScopeUse:
         """What it has taken so far."""
         now = self.now()
         took, cut = now - (self.began or 0.0), int(now >= self.deadline)
-        return Spending(self.kind, self.name, 1, took, self.timeout_ms, cut, inner)
+        return ScopeUse(self.kind, self.name, 1, took, self.timeout_ms, cut, inner)
 
     def _booked_so_far(self) -> Book:
         """What was booked, and what is still open inside it: sync code is told of a timeout in the middle of it."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from allswell.domain.agents.status import Presence
     from allswell.domain.mesh.health import ExpiredDelivery, LedgerLine
     from allswell.domain.question import Question
-    from allswell.engine.status.agents import AgentRow, Crew, Tracking
+    from allswell.engine.status.agents import AgentRow, AgentsOverview, Tracking
     from allswell.settings import Settings
     from allswell.store.views import Views
 
@@ -136,13 +136,13 @@ class AgentsShape(Struct, frozen=True):
     agents: list[AgentShape]
 
     @classmethod
-    def of(cls, crew: Crew, questions: int) -> AgentsShape:
+    def of(cls, crew: AgentsOverview, questions: int) -> AgentsShape:
         """Everybody, as they are now."""
         supervisors = [SupervisorShape.of(one) for one in crew.supervisors]
         return cls(moment(crew.now), questions, supervisors, [AgentShape.of(one) for one in crew.members])
 
 
-async def load_crew(views: Views, settings: Settings) -> Crew:
+async def load_crew(views: Views, settings: Settings) -> AgentsOverview:
     """Everybody that a supervisor has, that holds a task or has missed check-ins, or that these settings name."""
     threshold = int(settings.value("stall_threshold") or 0)
     return await look(views, list(settings.known_agents.values()), threshold, has_died)

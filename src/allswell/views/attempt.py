@@ -14,7 +14,7 @@ from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
     from allswell.domain.agents.cost import ExpenseRow
-    from allswell.domain.lease.late import LateReports, LateWord
+    from allswell.domain.lease.late import LateMessage, LateReports
     from allswell.domain.lease.verification import AfterCheck
     from allswell.domain.receipts.receipt import Verification
     from allswell.domain.task.model import Attempt, FailedCheck, TaskRow
@@ -30,7 +30,7 @@ class LateWordShape(Struct, frozen=True):
     cut: bool
 
     @classmethod
-    def of(cls, word: LateWord) -> LateWordShape:
+    def of(cls, word: LateMessage) -> LateWordShape:
         """One of them."""
         return cls(word.verb, moment(word.at), word.text, word.cut)
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from allswell.build.overview import why
 from allswell.domain.ids import TaskId
-from allswell.engine.status.explanation import Kind, Todo
+from allswell.engine.status.explanation import Kind, SuggestedAction
 from allswell.views.fields import Moment, moment, named
 from allswell.views.receipt import WorkShape
 
 if TYPE_CHECKING:
-    from allswell.engine.status.explanation import Explanation, Link, Next, Span
-    from allswell.engine.status.verdict import Viewpoint
+    from allswell.engine.status.explanation import Explanation, Link, Span, UpcomingStep
+    from allswell.engine.status.verdict import LocalFacts
     from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts
 
@@ -49,7 +49,7 @@ class NextShape(Struct, frozen=True):
     routine: bool
 
     @classmethod
-    def of(cls, coming: Next) -> NextShape:
+    def of(cls, coming: UpcomingStep) -> NextShape:
         """One thing that will happen."""
         return cls(moment(coming.at), coming.what, coming.routine)
 
@@ -72,7 +72,7 @@ class SpanShape(Struct, frozen=True):
 
 
 async def load_explanation(
-    views: Views, artifacts: Artifacts, id_: str, place: Viewpoint, most: int | None = None
+    views: Views, artifacts: Artifacts, id_: str, place: LocalFacts, most: int | None = None
 ) -> tuple[Explanation, WorkShape | None]:
     """Why something stands where it stands, as it is seen from a place, and where the work of a task is.
 
@@ -101,7 +101,7 @@ class ExplanationShape(Struct, frozen=True):
     chain: list[LinkShape]
     beside: tuple[str, ...]
     next: list[NextShape]
-    todo: tuple[Todo, ...]
+    todo: tuple[SuggestedAction, ...]
     spent: list[SpanShape]
     work: WorkShape | None
 

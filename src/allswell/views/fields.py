@@ -81,7 +81,7 @@ def copied(source: object, kind: type[T]) -> T:
 # Which thing is meant, where it can be a task, a run or a question: its id under its name, the others null.
 
 
-class Named(TypedDict):
+class NamedIds(TypedDict):
     """The ids of a shape that can be about any of them."""
 
     task_id: str | None
@@ -89,7 +89,7 @@ class Named(TypedDict):
     question_id: str | None
 
 
-def named(id_: str) -> Named:
+def named(id_: str) -> NamedIds:
     """An id under its name; what kind of id it is, its beginning tells."""
     return {
         "task_id": id_ if id_.startswith("t_") else None,

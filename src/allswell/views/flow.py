@@ -13,7 +13,7 @@ from allswell.views.fields import Moment, copied
 
 if TYPE_CHECKING:
     from allswell.domain.receipts.step import StepReceipt
-    from allswell.flows.graph import GraphNode, Layout
+    from allswell.flows.graph import FlowLayout, GraphNode
     from allswell.flows.run.folder import RunBase
     from allswell.flows.spec import Flow, Step
 
@@ -130,7 +130,7 @@ class GraphShape(Struct, frozen=True):
     steps: list[NodeShape]
 
     @classmethod
-    def of(cls, flow: Flow, layout: Layout) -> GraphShape:
+    def of(cls, flow: Flow, layout: FlowLayout) -> GraphShape:
         """A flow that was laid out."""
         steps = {step.id: step for step in flow.steps}
         return cls(flow.name, flow.timeouts.flow, [_node(flow, steps[node.id], node) for node in layout.nodes])

@@ -12,7 +12,7 @@ from allswell.flows.run.runner import RunVerdict
 
 if TYPE_CHECKING:
     from allswell.flows.run.runner import Summary
-    from allswell.flows.run.state import CutOff
+    from allswell.flows.run.state import InterruptedStep
 
 
 class FlowRanShape(Struct, frozen=True):
@@ -67,7 +67,7 @@ class CutOffShape(Struct, frozen=True):
     reason: str
 
     @classmethod
-    def of(cls, cut: CutOff) -> CutOffShape:
+    def of(cls, cut: InterruptedStep) -> CutOffShape:
         """The question about one step."""
         return cls(
             step_id=cut.step,
@@ -89,7 +89,7 @@ class OfferShape(Struct, frozen=True):
     steps: list[CutOffShape]
 
     @classmethod
-    def of(cls, run: str, cuts: Sequence[CutOff]) -> OfferShape:
+    def of(cls, run: str, cuts: Sequence[InterruptedStep]) -> OfferShape:
         """The question about all of them; there is at least one."""
         first = cuts[0].offer
         steps = [CutOffShape.of(cut) for cut in cuts]

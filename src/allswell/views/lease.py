@@ -13,8 +13,8 @@ from allswell.views.fields import Moment, moment
 if TYPE_CHECKING:
     from allswell.domain.lease.claim import Granted
     from allswell.domain.task.model import Handover, RequestAnswer, Task
-    from allswell.engine.lease import HolderNews
-    from allswell.runtime.agent_socket import ToldAgent
+    from allswell.engine.lease import HolderUpdate
+    from allswell.runtime.agent_socket import AgentNotice
 
 
 class RequestAnswerShape(Struct, frozen=True):
@@ -177,7 +177,7 @@ class OrdersShape(Struct, frozen=True):
     requests: list[RequestAnswerShape]
 
     @classmethod
-    def of(cls, news: HolderNews) -> OrdersShape:
+    def of(cls, news: HolderUpdate) -> OrdersShape:
         """What the store says; that an attempt is being ended is known to a supervisor alone."""
         orders = news.orders
         answers = [AnsweredShape(one.id, one.choice or "", one.answer) for one in news.answered]
@@ -186,7 +186,7 @@ class OrdersShape(Struct, frozen=True):
         return cls(orders.remaining_ms, deadline, orders.asked, None, news.order, answers, list(news.inbox), "", came)
 
     @classmethod
-    def told_by(cls, supervisor: ToldAgent) -> OrdersShape:
+    def told_by(cls, supervisor: AgentNotice) -> OrdersShape:
         """What a supervisor says to its agent."""
         told = supervisor
         order = None if "order" not in told.more else msgspec.json.decode(told.more["order"], type=str)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.status import Survivors, still_run
 from allswell.domain.receipts.receipt import Change, End, told
-from allswell.domain.receipts.snapshot import Why
+from allswell.domain.receipts.snapshot import OmissionReason
 from allswell.views.attempt import VerificationShape
 from allswell.views.fields import Moment, copied, moment
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from allswell.domain.agents.evidence import Evidence
-    from allswell.domain.receipts.receipt import Change, Receipt, Used
+    from allswell.domain.receipts.receipt import Change, Receipt, ResourceUse
     from allswell.domain.receipts.snapshot import Snapshot
     from allswell.runtime.workspace.diff import AttemptChanges
 
@@ -29,7 +29,7 @@ class LeftOutShape(Struct, frozen=True, gc=False):
     """A file whose bytes are not kept, and why."""
 
     path: str
-    why: Why
+    why: OmissionReason
     detail: str
 
 
@@ -131,7 +131,7 @@ class SurvivorsShape(Struct, frozen=True):
 class EvidenceShape(Struct, frozen=True):
     """Something that an attempt has shown, so long after its beginning."""
 
-    sign: Sign
+    sign: EvidenceKind
     after_ms: int
     what: str
 
@@ -168,7 +168,7 @@ class UsedShape(Struct, frozen=True):
     max_rss_kb: int
 
     @classmethod
-    def of(cls, used: Used) -> UsedShape:
+    def of(cls, used: ResourceUse) -> UsedShape:
         """What was used."""
         return cls(round(used.user_seconds * 1000), round(used.system_seconds * 1000), used.max_rss_kb)
 

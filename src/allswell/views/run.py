@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent, SpentBy, usd
-from allswell.domain.build.state import BuildGlance, BuildStanding, ComponentStanding, ComponentState
+from allswell.domain.build.state import BuildGlance, BuildStatus, ComponentState, ComponentStatus
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class BuildComponentShape(Struct, frozen=True):
     """What its last audit has come to, in words; null: there was none."""
 
     @classmethod
-    def of(cls, one: ComponentStanding) -> BuildComponentShape:
+    def of(cls, one: ComponentStatus) -> BuildComponentShape:
         """How it stands."""
         last = one.audits[-1] if one.audits else None
         verdict = None
@@ -164,7 +164,7 @@ class BuildShape(Struct, frozen=True):
     """Those that are open."""
 
     @classmethod
-    def of(cls, run: str, name: str, standing: BuildStanding) -> BuildShape:
+    def of(cls, run: str, name: str, standing: BuildStatus) -> BuildShape:
         """How it stands."""
         components = tuple(BuildComponentShape.of(one) for one in standing.components.values())
         asked = tuple(question.id for question in standing.questions if question.choice is None)

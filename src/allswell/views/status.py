@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from allswell.domain.ids import Millis
-from allswell.domain.service.breaker import Stand, stand
+from allswell.domain.service.breaker import BreakerState, stand
 from allswell.domain.service.service import question_about
-from allswell.engine.status.explanation import Next
-from allswell.engine.status.verdict import Concern, Kind, VerdictLevel, Viewpoint, look
+from allswell.engine.status.explanation import UpcomingStep
+from allswell.engine.status.verdict import Kind, LocalFacts, VerdictItem, VerdictLevel, look
 from allswell.errors import Refused
 from allswell.views.fields import Moment, millis, moment, named
 from allswell.views.run import BuildGlanceShape
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from allswell.domain.agents.status import Presence, Survivors
     from allswell.domain.build.state import BuildGlance
     from allswell.domain.service.service import ServiceRow
-    from allswell.engine.status.overview import Board, Line
+    from allswell.engine.status.overview import Board, BoardLine
     from allswell.engine.status.verdict import Verdict
     from allswell.settings import Settings
     from allswell.store.views import Views
@@ -55,7 +55,7 @@ class NeedShape(Struct, frozen=True):
     """What happens then."""
 
     @classmethod
-    def of(cls, need: Concern) -> NeedShape:
+    def of(cls, need: VerdictItem) -> NeedShape:
         """One concern."""
         agent = need.kind in ("stalled", "missed")
         return cls(
@@ -73,13 +73,13 @@ class NeedShape(Struct, frozen=True):
             **named("" if agent else need.id),
         )
 
-    def concern(self) -> Concern:
+    def concern(self) -> VerdictItem:
         """The concern that it tells, as it is shown elsewhere."""
         ends = None
         if self.then is not None:
-            ends = Next(None if self.ends_at is None else Millis(millis(self.ends_at)), self.then)
+            ends = UpcomingStep(None if self.ends_at is None else Millis(millis(self.ends_at)), self.then)
         since = None if self.since_at is None else Millis(millis(self.since_at))
-        return Concern(
+        return VerdictItem(
             self.kind, self.about, self.level, self.what, self.command, since, self.look, tuple(self.evidence), ends
         )
 
@@ -159,7 +159,7 @@ class StatusShape(Struct, frozen=True):
 
 
 async def load_status(
-    views: Views, artifacts: Artifacts, place: Viewpoint
+    views: Views, artifacts: Artifacts, place: LocalFacts
 ) -> tuple[Verdict, list[QueueShape], list[BuildGlance]]:
     """The verdict on the watch, the queues beside its store, and the builds that are not over."""
     seen = await look(views, place)
@@ -190,7 +190,7 @@ class BoardLineShape(Struct, frozen=True):
     ahead: str
 
     @classmethod
-    def of(cls, line: Line) -> BoardLineShape:
+    def of(cls, line: BoardLine) -> BoardLineShape:
         """One task."""
         return cls(
             task_id=line.task,
@@ -243,10 +243,10 @@ def place_here(
     folder: Path | None,
     *,
     clock: Clock | None = None,
-    reports: Callable[[], Awaitable[Sequence[Concern]]] | None = None,
-) -> Viewpoint:
+    reports: Callable[[], Awaitable[Sequence[VerdictItem]]] | None = None,
+) -> LocalFacts:
     """This machine with these settings; `folder` is ours beside the store."""
-    return Viewpoint(
+    return LocalFacts(
         settings.tolerance(),
         has_died,
         still_running,
@@ -267,7 +267,7 @@ class ServiceShape(Struct, frozen=True):
     """One service; it said that it is back at `parked_until_at`, and our own pause ends at `open_until_at`."""
 
     service: str
-    breaker: Stand
+    breaker: BreakerState
     failures: int
     open_until_at: Moment | None
     parked_until_at: Moment | None

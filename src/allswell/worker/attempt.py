@@ -14,13 +14,13 @@ from allswell.runtime.calls import ThreadCall
 from allswell.worker.connection import HandlerConnection, Limit
 from allswell.worker.event_loop import AsyncCall
 from allswell.worker.handlers import Handler
-from allswell.worker.queue import QueueToken, Taken
+from allswell.worker.queue import QueueMessage, QueueToken
 
 CANCEL_SECONDS = 5.0
 """How long the server is asked to cancel a statement before its connection is cut all the same."""
 
 
-class InHand:
+class MessagesInHand:
     """The messages that a worker has read and that have no end yet, over all its shifts, and until when each is hidden.
 
     One that shows again meanwhile is not read again by its own worker (`Queue.unread`).
@@ -54,7 +54,7 @@ class MessageAttempt:
     """A message in a handler's hands. Two threads speak to it: the handler's, and whoever gives it up."""
 
     def __init__(
-        self, taken: Taken, connection: HandlerConnection, handler: Handler | None, layers: Layers, since: float
+        self, taken: QueueMessage, connection: HandlerConnection, handler: Handler | None, layers: Layers, since: float
     ) -> None:
         self.taken = taken
         self.connection = connection

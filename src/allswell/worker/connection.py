@@ -85,7 +85,7 @@ SET_CAP = b"SELECT pg_catalog.set_config('statement_timeout', %s, true)"
 NOT_YOURS = "{} is not for handlers: the worker ends a handler's transaction, together with its message"
 
 
-class Reaching:
+class ServerReachability:
     """Whether a server can be reached, as the attempts to connect to it tell."""
 
     def __init__(self, seconds: float) -> None:
@@ -130,7 +130,7 @@ class HandlerConnection(psycopg.Connection[Any]):
         cls,
         conninfo: str = "",
         *,
-        reaching: Reaching | None = None,
+        reaching: ServerReachability | None = None,
         **options: Any,  # noqa: ANN401 - psycopg's
     ) -> Self:
         """Connect; where the server is away, again and again, so that the worker is back as soon as it is."""

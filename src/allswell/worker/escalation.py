@@ -32,18 +32,18 @@ from allswell.domain.service.classify import shortened
 from allswell.domain.worker.message import Quarantined, Unreadable, read_body
 from allswell.domain.worker.quarantine import QuarantineAnswer, QuarantineMessage, SettleMessage, cause_of
 from allswell.engine.group_commit import commit
-from allswell.engine.plan import BatchPlan, Performed, perform
+from allswell.engine.plan import BatchPlan, BatchResult, perform
 from allswell.engine.unit_of_work import CommitEffects
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.port import Transaction, Wakeup
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.transaction import PostgresTransaction
 from allswell.store.sql import load
-from allswell.worker.attempt import InHand
+from allswell.worker.attempt import MessagesInHand
 from allswell.worker.errors import sentence
 from allswell.worker.handlers import WorkerPlan
 from allswell.worker.metrics import RepeatedLog, WorkerMetrics
-from allswell.worker.queue import Queue, Taken, statement
+from allswell.worker.queue import Queue, QueueMessage, statement
 
 log = logging.getLogger("allswell.worker")
 repeated = RepeatedLog(log)
@@ -58,22 +58,22 @@ STOP_SECONDS = 2.0
 """How long a stop waits for what was handed over."""
 
 
-class HandedOver(msgspec.Struct, frozen=True):
+class QuarantinedMessage(msgspec.Struct, frozen=True):
     """A message that is to be quarantined."""
 
-    taken: Taken
+    taken: QueueMessage
     type: str
     how: Quarantined
 
 
-class NotOurs(Exception):
+class MessageTaken(Exception):
     """The message was somebody else's by then, or its answer was carried out: nothing is written."""
 
 
 class MessageEscalation:
     """The thread that asks about messages, and carries out what is answered."""
 
-    def __init__(self, plan: WorkerPlan, figures: WorkerMetrics, in_hand: InHand) -> None:
+    def __init__(self, plan: WorkerPlan, figures: WorkerMetrics, in_hand: MessagesInHand) -> None:
         self._plan = plan
         self._in_hand = in_hand
         self._figures = figures
@@ -84,7 +84,7 @@ class MessageEscalation:
         }
         texts = load("allswell.worker", "operator.sql")
         self._sql = {name: sql.SQL(text).format(**tables).as_string() for name, text in texts.items()}
-        self._handed: deque[HandedOver] = deque()
+        self._handed: deque[QuarantinedMessage] = deque()
         self._look_at = 0.0
         """When is looked for answers next: not with each of a thousand messages that are handed over at once."""
         self.when_drained: Callable[[], None] = lambda: None
@@ -100,10 +100,10 @@ class MessageEscalation:
         """Begin."""
         self._thread.start()
 
-    def hand_over(self, taken: Taken, type_: str, how: Quarantined) -> None:
+    def hand_over(self, taken: QueueMessage, type_: str, how: Quarantined) -> None:
         """Have a message quarantined; returns at once."""
         self._in_hand.take(taken.token, time.monotonic() + self._plan.layers.visibility_timeout)
-        self._handed.append(HandedOver(taken, type_, how))
+        self._handed.append(QuarantinedMessage(taken, type_, how))
         self._wake.set()
 
     def stop(self) -> None:
@@ -161,12 +161,12 @@ class MessageEscalation:
                 self._handed.extendleft(handed for group in groups.values() for handed in group)
             self.when_drained()
 
-    def _quarantine_all(self, runner: asyncio.Runner, cause: str, group: list[HandedOver]) -> None:
+    def _quarantine_all(self, runner: asyncio.Runner, cause: str, group: list[QuarantinedMessage]) -> None:
         """Quarantine messages that failed for one cause, in one transaction; `Unavailable` where that must wait."""
         kept: list[int] = []
         try:
             runner.run(self._commit(lambda tx: self._quarantine(tx, cause, group, kept)))
-        except NotOurs:
+        except MessageTaken:
             kept.clear()
         except Unavailable:
             raise  # they stay here, and are tried again
@@ -190,17 +190,19 @@ class MessageEscalation:
         with suppress(psycopg.Error):  # then it is held against the messages, which stay in the queue
             Queue(self._plan.queue).came_back(self._connected(), {handed.taken.token: "" for handed in late})
 
-    async def _commit(self, work: Any) -> Performed:  # noqa: ANN401 - a function of a transaction
+    async def _commit(self, work: Any) -> BatchResult:  # noqa: ANN401 - a function of a transaction
         return await commit(self._store, work, call=_told)
 
-    async def _quarantine(self, tx: Transaction, cause: str, group: list[HandedOver], kept: list[int]) -> Performed:
+    async def _quarantine(
+        self, tx: Transaction, cause: str, group: list[QuarantinedMessage], kept: list[int]
+    ) -> BatchResult:
         """Ask about messages and take them out of the queue; `kept` has the ids of those that were this worker's."""
         beside, queue = _beside(tx), self._plan.queue
         kept.clear()
         kept += [int(id_) for (id_,) in await beside.beside(self._sql["hold"], _tokens(group))]
         ours = [handed for handed in group if handed.taken.token.id in set(kept)]
         if not ours:
-            raise NotOurs
+            raise MessageTaken
         first = ours[0]
         token, how = first.taken.token, first.how
         await beside.beside(self._sql["one_cause_at_a_time"], queue, cause)
@@ -233,7 +235,7 @@ class MessageEscalation:
             try:
                 while True:
                     runner.run(self._commit(lambda tx, command=command: self._settle(tx, command)))
-            except NotOurs:
+            except MessageTaken:
                 pass  # it was carried out for all of them, here or by another worker
             except Unavailable:
                 raise
@@ -253,12 +255,12 @@ class MessageEscalation:
             self._looking = psycopg.connect(self._plan.conninfo, autocommit=True, **self._plan.connecting())
         return self._looking
 
-    async def _settle(self, tx: Transaction, command: SettleMessage) -> Performed:
-        """Carry out an answer for some of the messages that it is about; `NotOurs` where none is left."""
+    async def _settle(self, tx: Transaction, command: SettleMessage) -> BatchResult:
+        """Carry out an answer for some of the messages that it is about; `MessageTaken` where none is left."""
         beside, queue = _beside(tx), command.queue
         rows = await beside.beside(self._sql["unsettled"], queue, str(command.question), TOGETHER)
         if not rows:
-            raise NotOurs
+            raise MessageTaken
         tokens = _json([{"id": int(id_), "sent": int(sent)} for id_, _, sent in rows])
         (id_, read_count, _), messages = rows[0], len(rows)
         command = replace(command, message=int(id_), read_count=int(read_count), messages=messages)
@@ -281,9 +283,9 @@ class MessageEscalation:
         return done
 
 
-def _by_cause(handed: list[HandedOver]) -> dict[str, list[HandedOver]]:
+def _by_cause(handed: list[QuarantinedMessage]) -> dict[str, list[QuarantinedMessage]]:
     """What was handed over, by what it failed for."""
-    groups: dict[str, list[HandedOver]] = {}
+    groups: dict[str, list[QuarantinedMessage]] = {}
     for one in handed:
         groups.setdefault(cause_of(one.type, one.how.code, one.how.reason), []).append(one)
     return groups
@@ -293,12 +295,12 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _tokens(group: list[HandedOver]) -> str:
+def _tokens(group: list[QuarantinedMessage]) -> str:
     tokens = [handed.taken.token for handed in group]
     return _json([{"id": token.id, "count": token.read_count, "sent": token.sent} for token in tokens])
 
 
-def _noted(handed: HandedOver) -> dict[str, object]:
+def _noted(handed: QuarantinedMessage) -> dict[str, object]:
     token, history, how = handed.taken.token, handed.taken.history, handed.how
     return {
         "id": token.id,
@@ -317,7 +319,7 @@ def _payload(body: object) -> str:
     return shortened(_json(body if isinstance(read, Unreadable) else read[1]))
 
 
-def _listed(group: list[HandedOver]) -> str:
+def _listed(group: list[QuarantinedMessage]) -> str:
     """The ids of messages, not too many of them."""
     ids = [str(handed.taken.token.id) for handed in group]
     more = f" and {len(ids) - LISTED:,} more" if len(ids) > LISTED else ""
@@ -330,7 +332,7 @@ def _beside(tx: Transaction) -> PostgresTransaction:
     return tx
 
 
-def _answer(done: Performed) -> object:
+def _answer(done: BatchResult) -> object:
     (answer,) = done.answers
     if isinstance(answer, AllswellError):
         raise answer

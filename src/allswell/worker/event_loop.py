@@ -26,18 +26,18 @@ class HandlerLoop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._current: _Turning | None = None
+        self._current: _LoopThread | None = None
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, object]]) -> AsyncCall:
         """Start a handler."""
         with self._lock:
             if self._current is None:
-                self._current = _Turning()
+                self._current = _LoopThread()
             turning = self._current
             turning.handlers += 1
         return AsyncCall(self, turning, work)
 
-    def ended(self, turning: _Turning) -> None:
+    def ended(self, turning: _LoopThread) -> None:
         """A handler has ended; a loop that was left behind ends with its last one."""
         with self._lock:
             turning.handlers -= 1
@@ -45,7 +45,7 @@ class HandlerLoop:
         if over:
             turning.loop.stop()
 
-    def leave(self, turning: _Turning) -> None:
+    def leave(self, turning: _LoopThread) -> None:
         """Have later handlers run on a new loop."""
         with self._lock:
             if self._current is turning:
@@ -63,7 +63,9 @@ class HandlerLoop:
 class AsyncCall:
     """One async handler that runs."""
 
-    def __init__(self, home: HandlerLoop, turning: _Turning, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def __init__(
+        self, home: HandlerLoop, turning: _LoopThread, work: Callable[[], Coroutine[Any, Any, object]]
+    ) -> None:
         self._home = home
         self._turning = turning
         self._work = work
@@ -123,7 +125,7 @@ def _awaited(coroutine: object) -> list[traceback.FrameSummary]:
     return lines
 
 
-class _Turning:
+class _LoopThread:
     """A loop, its thread, and how many handlers are on it."""
 
     def __init__(self) -> None:

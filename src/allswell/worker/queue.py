@@ -41,7 +41,7 @@ class QueueToken(msgspec.Struct, frozen=True):
     """When it was sent, in microseconds since 1970. A queue that is made anew counts its messages from 1 again."""
 
 
-class Taken(msgspec.Struct, frozen=True):
+class QueueMessage(msgspec.Struct, frozen=True):
     """A message that was read, as it lies in the queue."""
 
     token: QueueToken
@@ -96,7 +96,7 @@ class Queue:
 
     def finish_and_read(
         self, connection: Connection[Any], tokens: Sequence[QueueToken], *, hide: int, most: int
-    ) -> tuple[set[int], set[int], list[Taken]]:
+    ) -> tuple[set[int], set[int], list[QueueMessage]]:
         """End messages that were handled, and take up to so many others and hide them for so long, in one round trip.
 
         Gives the ids of those that ended, of those that are locked (which is not waited for), and what was taken.
@@ -110,13 +110,13 @@ class Queue:
         locked = self._current(connection, rest) if rest else set()
         return ended, locked, self._taken(connection, reading.fetchall()) if reading is not None else []
 
-    def _taken(self, connection: Connection[Any], rows: list[Any]) -> list[Taken]:
+    def _taken(self, connection: Connection[Any], rows: list[Any]) -> list[QueueMessage]:
         """Messages with what is known of each."""
         tokens = [QueueToken(id_, read_count, sent) for id_, read_count, sent, _, _ in rows]
         again = [token for token in tokens if token.read_count > 1]
         known = self.histories(connection, again) if again else {}
         return [
-            Taken(token, body, _object(headers), known.get(token.id, MessageHistory()))
+            QueueMessage(token, body, _object(headers), known.get(token.id, MessageHistory()))
             for token, (_, _, _, body, headers) in zip(tokens, rows, strict=True)
         ]
 

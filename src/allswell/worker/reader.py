@@ -26,7 +26,7 @@ from allswell.worker.connection import HandlerConnection, Limit
 from allswell.worker.errors import sentence
 from allswell.worker.handlers import WorkerPlan
 from allswell.worker.metrics import RepeatedLog
-from allswell.worker.queue import Queue, QueueToken, Taken, statement
+from allswell.worker.queue import Queue, QueueMessage, QueueToken, statement
 from allswell.worker.session import LATE, Pending, WorkerSession, write_end
 
 log = logging.getLogger("allswell.worker")
@@ -183,7 +183,7 @@ class Reader:
             shift.give_back(connections)
         return len(exchange.taken) >= slots > 0
 
-    def _handle_line(self, waiting: list[tuple[Taken, float]]) -> bool:
+    def _handle_line(self, waiting: list[tuple[QueueMessage, float]]) -> bool:
         """Have free slots handle what was read ahead."""
         shift = self._shift
         try:
@@ -208,7 +208,7 @@ class QueueExchange(msgspec.Struct, frozen=True):
     """Ends that wait for a lock on their message."""
     late: list[QueueToken]
     ended: list[tuple[QueueToken, Retried | FailedForGood, str]]
-    taken: list[Taken]
+    taken: list[QueueMessage]
     """Messages to be handled now."""
 
     def settle(self, shift: WorkerSession, pending: list[Pending]) -> None:

@@ -48,13 +48,13 @@ from allswell.domain.worker.message import (
 )
 from allswell.runtime.calls import Threads
 from allswell.timing.scopes import Scope
-from allswell.worker.attempt import InHand, MessageAttempt
+from allswell.worker.attempt import MessageAttempt, MessagesInHand
 from allswell.worker.connection import (
     SET_CAP,
     AsyncHandlerConnection,
     Cancellations,
     HandlerConnection,
-    Reaching,
+    ServerReachability,
     check,
 )
 from allswell.worker.errors import BusinessFailure, cancelled_by, sentence, told
@@ -62,7 +62,7 @@ from allswell.worker.escalation import MessageEscalation
 from allswell.worker.event_loop import HandlerLoop
 from allswell.worker.handlers import Handlers, WorkerPlan
 from allswell.worker.metrics import RepeatedLog, WorkerMetrics
-from allswell.worker.queue import Queue, QueueToken, Taken, end_of_batch
+from allswell.worker.queue import Queue, QueueMessage, QueueToken, end_of_batch
 
 log = logging.getLogger("allswell.worker")
 repeated = RepeatedLog(log)
@@ -88,7 +88,7 @@ class Pending(msgspec.Struct, frozen=True):
     token: QueueToken
     how: Retried | FailedForGood | None = None
     """None: it was handled."""
-    taken: Taken | None = None
+    taken: QueueMessage | None = None
     too_slow: str = ""
 
 
@@ -101,7 +101,7 @@ class WorkerSession:
         handlers: Handlers,
         figures: WorkerMetrics,
         desk: MessageEscalation,
-        in_hand: InHand,
+        in_hand: MessagesInHand,
         loop: HandlerLoop,
     ) -> None:
         self.in_hand = in_hand
@@ -110,7 +110,7 @@ class WorkerSession:
         self.figures = figures
         self.queue = Queue(plan.queue)
         self.handlers = handlers
-        self.reaching = Reaching(plan.reconnect_timeout)
+        self.reaching = ServerReachability(plan.reconnect_timeout)
         self.pool: ConnectionPool[HandlerConnection] = ConnectionPool(
             plan.conninfo,
             connection_class=HandlerConnection,
@@ -138,7 +138,7 @@ class WorkerSession:
         self._drained = 0.0
         self._ready: list[HandlerConnection] = []
         self._pending: list[Pending] = []
-        self._line: deque[tuple[Taken, float]] = deque()
+        self._line: deque[tuple[QueueMessage, float]] = deque()
         """Messages that were read ahead, and when."""
         self._took = 1.0
         """How many seconds handlers take, lately."""
@@ -156,13 +156,13 @@ class WorkerSession:
             return 0
         return max(min(most - len(self._line), self._desk.room() - self.plan.layers.concurrency), 0)
 
-    def line_up(self, taken: list[Taken], since: float) -> None:
+    def line_up(self, taken: list[QueueMessage], since: float) -> None:
         """Keep messages that were read ahead for the next slots."""
         for message in taken:
             self.in_hand.take(message.token, since + self.plan.layers.visibility_timeout)
             self._line.append((message, since))
 
-    def next_in_line(self, most: int) -> list[tuple[Taken, float]]:
+    def next_in_line(self, most: int) -> list[tuple[QueueMessage, float]]:
         """Up to so many messages that were read ahead."""
         with self._lock:
             return [self._line.popleft() for _ in range(min(most, len(self._line)))]
@@ -245,17 +245,17 @@ class WorkerSession:
         with self._lock:
             self._pending = pending + self._pending
 
-    def turn_away(self, taken: list[Taken]) -> list[Taken]:
+    def turn_away(self, taken: list[QueueMessage]) -> list[QueueMessage]:
         """Of messages that were just read, those that must wait: one is on trial, and one alone is at a time."""
         tried = [one for one in taken if self._on_trial(one)]
         others = [attempt.taken for attempt in self.attempts()] + [waiting for waiting, _ in list(self._line)]
         busy = tried and any(self._on_trial(other) for other in others)
         return tried if busy else tried[1:]
 
-    def _on_trial(self, taken: Taken) -> bool:
+    def _on_trial(self, taken: QueueMessage) -> bool:
         return on_trial(taken.token.read_count, taken.history, self.plan.messages)
 
-    def handle(self, taken: Taken, connection: HandlerConnection, since: float) -> None:
+    def handle(self, taken: QueueMessage, connection: HandlerConnection, since: float) -> None:
         """Start the handler of a message that was read."""
         attempt = self._attempt(taken, connection, since)
         with self._lock:
@@ -267,7 +267,7 @@ class WorkerSession:
             attempt.call = None
             self._release(attempt)
 
-    def _attempt(self, taken: Taken, connection: HandlerConnection, since: float) -> MessageAttempt:
+    def _attempt(self, taken: QueueMessage, connection: HandlerConnection, since: float) -> MessageAttempt:
         body = read_body(taken.body)
         handler = None if isinstance(body, Unreadable) else self.handlers.get(body[0])
         self.in_hand.take(taken.token, since + self.plan.layers.stuck_after)
@@ -522,7 +522,7 @@ class WorkerSession:
 def write_end(
     queue: Queue,
     connection: psycopg.Connection[object],
-    taken: Taken,
+    taken: QueueMessage,
     how: Retried | FailedForGood,
     too_slow: str = "",
 ) -> str:
@@ -554,7 +554,7 @@ def _tell_raised(message: Message, error: BaseException) -> None:
     repeated.write(logging.WARNING, f"{name} {place}", line, message.id, message.type, told, error=shown)
 
 
-def _type_of(taken: Taken) -> str:
+def _type_of(taken: QueueMessage) -> str:
     body = read_body(taken.body)
     return "" if isinstance(body, Unreadable) else body[0]
 

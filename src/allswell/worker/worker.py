@@ -28,7 +28,7 @@ from psycopg_pool import ConnectionPool
 from allswell.domain.worker.limits import LONGEST_SECONDS, STUCK_GRACE, Layers, WorkerCondition, spent
 from allswell.domain.worker.message import MessagePolicy
 from allswell.errors import Refused
-from allswell.worker.attempt import InHand, MessageAttempt
+from allswell.worker.attempt import MessageAttempt, MessagesInHand
 from allswell.worker.connection import SET_CAP, HandlerConnection
 from allswell.worker.errors import sentence
 from allswell.worker.escalation import MessageEscalation
@@ -243,13 +243,13 @@ class Worker:
         self.plan = checked_plan(plan)
         self.handlers = Handlers() if handlers is None else handlers
         self.figures = WorkerMetrics()
-        self.in_hand = InHand()
+        self.in_hand = MessagesInHand()
         self.loop = HandlerLoop()
         self._restarts: tuple[int, ...] = ()
         """When it was restarted in its process, because it was critical."""
         self._lock = threading.RLock()
-        self._parts: _Parts | None = None
-        self._retiring: list[_Parts] = []
+        self._parts: _SessionParts | None = None
+        self._retiring: list[_SessionParts] = []
         """Shifts that were restarted, and whose handlers may still end."""
         self._stopped = threading.Event()
         self._since = time.time()
@@ -288,7 +288,7 @@ class Worker:
             self._stopped.clear()
             for hook in self.handlers.at_start():
                 self._call(hook)
-            self._parts = _Parts(self)
+            self._parts = _SessionParts(self)
 
     def stop(self, timeout: float | None = None) -> None:
         """Read no more, let running handlers end within `timeout` seconds (`stop_timeout`), and let go of the rest."""
@@ -407,12 +407,12 @@ class Worker:
             log.critical("the worker is critical (%s), and is restarted", why)
             self._restarts = (*self._restarts, _now())
             self.figures.restarted()
-            self._parts = _Parts(self)  # first: where none can be made, the old one goes on
+            self._parts = _SessionParts(self)  # first: where none can be made, the old one goes on
             old.shift.stopping = True
             self._retiring.append(old)
         threading.Thread(target=self._retire, args=(old,), name="allswell-retiring", daemon=True).start()
 
-    def _retire(self, old: _Parts) -> None:
+    def _retire(self, old: _SessionParts) -> None:
         old.end(RETIRING_SECONDS)
         with self._lock:
             self._retiring.remove(old)
@@ -428,7 +428,7 @@ def _milliseconds(pause: float) -> int:
     return round(pause * 1_000)
 
 
-class _Parts:
+class _SessionParts:
     """All that runs in one shift."""
 
     def __init__(self, worker: Worker) -> None:

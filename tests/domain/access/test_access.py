@@ -48,7 +48,7 @@ from allswell.domain.rules.query import QUERIES, Query, ViewAgenda
 from allswell.domain.run.lifecycle import TickRun
 from allswell.domain.service.retry import Failure
 from allswell.domain.task.fanout import EndTasksOfRun, MoveLimits, TellDependents
-from allswell.domain.task.model import Origin, TaskRow
+from allswell.domain.task.model import RequestOrigin, TaskRow
 from allswell.domain.task.policy import DEFAULT, Policy
 from allswell.domain.worker.quarantine import QuarantineMessage, SettleMessage
 from allswell.errors import Refused
@@ -225,7 +225,7 @@ def test_an_agent_sees_its_own_tasks_and_what_it_could_claim() -> None:
 def test_an_agent_sees_what_it_has_asked_of_others() -> None:
     life = Life()
     asked = row(life)
-    origin = Origin(TaskId("t_1"), Token(1), AgentId("ada"), CommandId("c"))
+    origin = RequestOrigin(TaskId("t_1"), Token(1), AgentId("ada"), CommandId("c"))
     task = msgspec.structs.replace(asked.task, spec=msgspec.structs.replace(asked.task.spec, origin=origin))
     agent, stranger = key(Right.AGENT), key(Right.AGENT, agents=("bob",))
     assert sees_task(agent, msgspec.structs.replace(asked, task=task))

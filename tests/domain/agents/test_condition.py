@@ -2,41 +2,53 @@
 
 import pytest
 
-from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
-from allswell.domain.agents.status import AttemptFacts, Condition, judge
+from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.status import AgentCondition, AttemptFacts, judge
 
 BEGAN = 1_000_000
 
 
-def seen(sign: Sign, after: int, what: str = "x") -> EvidenceState:
+def seen(sign: EvidenceKind, after: int, what: str = "x") -> EvidenceState:
     return EvidenceState(BEGAN).heard(Evidence(sign, BEGAN + after, what))
 
 
 @pytest.mark.parametrize(
     "standing, known, after, condition, evidence",
     [
-        (EvidenceState(BEGAN), AttemptFacts(), 5_000, Condition.SPAWNING, "started 5s ago"),
-        (seen(Sign.OUTPUT, 4_000), AttemptFacts(), 5_000, Condition.WORKING, "it prints, the last time 1s ago"),
-        (EvidenceState(BEGAN), AttemptFacts(), 30_000, Condition.QUIET, "no sign of progress in 30s"),
+        (EvidenceState(BEGAN), AttemptFacts(), 5_000, AgentCondition.SPAWNING, "started 5s ago"),
         (
-            seen(Sign.PROTOCOL, 0, "claude: Bash"),
+            seen(EvidenceKind.OUTPUT, 4_000),
+            AttemptFacts(),
+            5_000,
+            AgentCondition.WORKING,
+            "it prints, the last time 1s ago",
+        ),
+        (EvidenceState(BEGAN), AttemptFacts(), 30_000, AgentCondition.QUIET, "no sign of progress in 30s"),
+        (
+            seen(EvidenceKind.PROTOCOL, 0, "claude: Bash"),
             AttemptFacts(),
             59_999,
-            Condition.WORKING,
+            AgentCondition.WORKING,
             "protocol 59s ago: claude: Bash",
         ),
-        (seen(Sign.PROTOCOL, 0), AttemptFacts(), 60_000, Condition.QUIET, "protocol 1m ago: x"),
-        (seen(Sign.OUTPUT, 40_000), AttemptFacts(), 41_000, Condition.QUIET, "only output 1s ago"),
-        (seen(Sign.WORK, 0), AttemptFacts(stalled=True), 1_000, Condition.STALLED, "work 1s ago"),
-        (EvidenceState(BEGAN), AttemptFacts(for_human="q_1"), 99_000, Condition.FOR_HUMAN, "q_1"),
-        (EvidenceState(BEGAN), AttemptFacts(for_agent="t_9"), 99_000, Condition.FOR_AGENT, "t_9"),
-        (seen(Sign.WORK, 0), AttemptFacts(for_limit="resets 3pm"), 1_000, Condition.FOR_LIMIT, "resets 3pm"),
-        (seen(Sign.WORK, 0), AttemptFacts(ended="exit code 1"), 1_000, Condition.DEAD, "exit code 1"),
-        (None, AttemptFacts(), 0, Condition.UNKNOWN, "nothing can be seen of it from here"),
+        (seen(EvidenceKind.PROTOCOL, 0), AttemptFacts(), 60_000, AgentCondition.QUIET, "protocol 1m ago: x"),
+        (seen(EvidenceKind.OUTPUT, 40_000), AttemptFacts(), 41_000, AgentCondition.QUIET, "only output 1s ago"),
+        (seen(EvidenceKind.WORK, 0), AttemptFacts(stalled=True), 1_000, AgentCondition.STALLED, "work 1s ago"),
+        (EvidenceState(BEGAN), AttemptFacts(for_human="q_1"), 99_000, AgentCondition.FOR_HUMAN, "q_1"),
+        (EvidenceState(BEGAN), AttemptFacts(for_agent="t_9"), 99_000, AgentCondition.FOR_AGENT, "t_9"),
+        (
+            seen(EvidenceKind.WORK, 0),
+            AttemptFacts(for_limit="resets 3pm"),
+            1_000,
+            AgentCondition.FOR_LIMIT,
+            "resets 3pm",
+        ),
+        (seen(EvidenceKind.WORK, 0), AttemptFacts(ended="exit code 1"), 1_000, AgentCondition.DEAD, "exit code 1"),
+        (None, AttemptFacts(), 0, AgentCondition.UNKNOWN, "nothing can be seen of it from here"),
     ],
 )
 def test_each_state(
-    standing: EvidenceState | None, known: AttemptFacts, after: int, condition: Condition, evidence: str
+    standing: EvidenceState | None, known: AttemptFacts, after: int, condition: AgentCondition, evidence: str
 ) -> None:
     verdict = judge(standing, known, BEGAN + after)
     assert verdict.condition is condition
@@ -44,7 +56,7 @@ def test_each_state(
 
 
 def test_a_spinner_is_not_at_work_and_a_check_in_is() -> None:
-    spinning = seen(Sign.OUTPUT, 100_000)
-    assert judge(spinning, AttemptFacts(), BEGAN + 100_000).condition is Condition.QUIET
-    answered = spinning.heard(Evidence(Sign.CHECKIN, BEGAN + 100_000, "half"))
-    assert judge(answered, AttemptFacts(), BEGAN + 100_000).condition is Condition.WORKING
+    spinning = seen(EvidenceKind.OUTPUT, 100_000)
+    assert judge(spinning, AttemptFacts(), BEGAN + 100_000).condition is AgentCondition.QUIET
+    answered = spinning.heard(Evidence(EvidenceKind.CHECKIN, BEGAN + 100_000, "half"))
+    assert judge(answered, AttemptFacts(), BEGAN + 100_000).condition is AgentCondition.WORKING

@@ -4,10 +4,10 @@ import pytest
 
 from allswell.domain.agents.evidence import (
     Evidence,
+    EvidenceKind,
     EvidenceState,
     Novelty,
     ProcessSample,
-    Sign,
     Silence,
     TreeSample,
     at_work,
@@ -20,47 +20,59 @@ SECOND = 1_000
 ME, CHILD = (10, 1), (11, 2)
 
 
-def standing(*seen: tuple[Sign, int]) -> EvidenceState:
+def standing(*seen: tuple[EvidenceKind, int]) -> EvidenceState:
     now = EvidenceState(began=100)
     for sign, at in seen:
         now = now.heard(Evidence(sign, at, sign.value))
     return now
 
 
-@pytest.mark.parametrize("sign", [Sign.CHECKIN, Sign.PROTOCOL, Sign.WORK, Sign.PROCESS, Sign.LINE])
-def test_each_of_these_keeps_an_attempt_from_being_idle(sign: Sign) -> None:
+@pytest.mark.parametrize(
+    "sign", [EvidenceKind.CHECKIN, EvidenceKind.PROTOCOL, EvidenceKind.WORK, EvidenceKind.PROCESS, EvidenceKind.LINE]
+)
+def test_each_of_these_keeps_an_attempt_from_being_idle(sign: EvidenceKind) -> None:
     assert standing((sign, 5_000)).idle_at(SECOND) == 6_000
 
 
 def test_what_is_printed_keeps_nobody_from_being_idle() -> None:
-    assert standing((Sign.OUTPUT, 5_000)).idle_at(SECOND) == 1_100
+    assert standing((EvidenceKind.OUTPUT, 5_000)).idle_at(SECOND) == 1_100
 
 
 @pytest.mark.row("O2")
 def test_only_check_ins_and_protocol_events_answer_an_asked_for_check_in() -> None:
-    shown = standing((Sign.PROTOCOL, 200), (Sign.WORK, 900), (Sign.PROCESS, 900), (Sign.LINE, 900), (Sign.OUTPUT, 900))
-    assert shown.answer == Evidence(Sign.PROTOCOL, 200, "protocol")
-    assert standing((Sign.LINE, 900)).answer is None
-    assert standing((Sign.WORK, 900)).answer is None
+    shown = standing(
+        (EvidenceKind.PROTOCOL, 200),
+        (EvidenceKind.WORK, 900),
+        (EvidenceKind.PROCESS, 900),
+        (EvidenceKind.LINE, 900),
+        (EvidenceKind.OUTPUT, 900),
+    )
+    assert shown.answer == Evidence(EvidenceKind.PROTOCOL, 200, "protocol")
+    assert standing((EvidenceKind.LINE, 900)).answer is None
+    assert standing((EvidenceKind.WORK, 900)).answer is None
 
 
 def test_of_two_signs_at_one_moment_the_stronger_is_told() -> None:
-    shown = standing((Sign.LINE, 500), (Sign.PROCESS, 500), (Sign.WORK, 500), (Sign.CHECKIN, 400))
-    assert shown.progress == Evidence(Sign.WORK, 500, "work")
+    shown = standing(
+        (EvidenceKind.LINE, 500), (EvidenceKind.PROCESS, 500), (EvidenceKind.WORK, 500), (EvidenceKind.CHECKIN, 400)
+    )
+    assert shown.progress == Evidence(EvidenceKind.WORK, 500, "work")
 
 
 def test_what_comes_late_does_not_take_the_place_of_what_is_newer() -> None:
-    assert standing((Sign.WORK, 500), (Sign.WORK, 300)).progress == Evidence(Sign.WORK, 500, "work")
+    assert standing((EvidenceKind.WORK, 500), (EvidenceKind.WORK, 300)).progress == Evidence(
+        EvidenceKind.WORK, 500, "work"
+    )
 
 
 def test_silence_is_told_when_it_has_lasted_and_then_each_time_after_twice_as_long() -> None:
-    silence, quiet = Silence(10 * SECOND), standing((Sign.LINE, 1_000), (Sign.OUTPUT, 9_000))
+    silence, quiet = Silence(10 * SECOND), standing((EvidenceKind.LINE, 1_000), (EvidenceKind.OUTPUT, 9_000))
     assert silence.due_at(quiet) == 11_000
     assert silence.to_tell(quiet, 10_999) is None
     assert silence.to_tell(quiet, 11_000) == 10_000
     assert silence.to_tell(quiet, 20_999) is None
     assert silence.to_tell(quiet, 21_500) == 20_500
-    again = quiet.heard(Evidence(Sign.WORK, 30_000, "a file"))
+    again = quiet.heard(Evidence(EvidenceKind.WORK, 30_000, "a file"))
     assert silence.to_tell(again, 69_999) is None
     assert silence.to_tell(again, 70_000) == 40_000
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.agents.cost import Expense, ExpenseRow, Meter, Spent, from_usd, shown, together
+from allswell.domain.agents.cost import Expense, ExpenseRow, Spent, UsageCounter, from_usd, shown, together
 from allswell.domain.agents.output import TurnEnded, parse
 from allswell.domain.ids import AgentId, Millis, TaskId, Token
 from tests.properties.budget import DETERMINISTIC
 
 
-def hear(meter: Meter, line: bytes) -> bool:
+def hear(meter: UsageCounter, line: bytes) -> bool:
     ends = [event for event in parse(line).events if isinstance(event, TurnEnded)]
     return any(meter.hear(end.session, end.expense) for end in ends)
 
@@ -26,13 +26,13 @@ TURN = b'{"type":"turn.completed","usage":{"input_tokens":7,"cached_input_tokens
 
 
 def test_the_last_word_of_each_session_counts_and_each_turn_by_itself() -> None:
-    assert Meter().total is None
-    meter = Meter()
+    assert UsageCounter().total is None
+    meter = UsageCounter()
     assert hear(meter, result("a", 0.25))
     assert hear(meter, result("a", 0.75, 50, 30))
     assert hear(meter, result("b", 0.000018))
     assert meter.total == Expense(750_018, 55, 33)
-    codex = Meter()
+    codex = UsageCounter()
     assert hear(codex, TURN)
     assert hear(codex, TURN)
     assert codex.total == Expense(None, 14, 4)
@@ -49,14 +49,14 @@ def test_the_last_word_of_each_session_counts_and_each_turn_by_itself() -> None:
     ],
 )
 def test_what_says_nothing_of_it_is_unknown(line: bytes) -> None:
-    meter = Meter()
+    meter = UsageCounter()
     assert not hear(meter, line)
     assert meter.total is None
 
 
 @pytest.mark.parametrize("cost", [None, "1", True, -1, 1e300, [1]])
 def test_an_amount_that_is_none_is_unknown_and_never_nought(cost: object) -> None:
-    meter = Meter()
+    meter = UsageCounter()
     hear(meter, result("a", cost))
     assert meter.total == Expense(None, 5, 3)
 

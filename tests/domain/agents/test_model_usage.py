@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.cost import Meter, of_answer, of_events, plus, tokens_of
+from allswell.domain.agents.cost import UsageCounter, of_answer, of_events, plus, tokens_of
 from allswell.domain.agents.output import TurnEnded, parse
 from allswell.domain.receipts.step import Tokens
 
@@ -40,7 +40,7 @@ def test_a_stream_is_told_by_its_newest_figures() -> None:
 
 
 def of_output(lines: list[bytes]) -> Tokens | None:
-    meter = Meter()
+    meter = UsageCounter()
     for end in (event for line in lines for event in parse(line).events if isinstance(event, TurnEnded)):
         meter.hear(end.session, end.expense)
     return tokens_of(meter.total)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allswell.domain.agents.quota import OVERHEAD, Merging, Quota, QuotaUse, check_in, question, request
+from allswell.domain.agents.quota import OVERHEAD, CheckinMerge, Quota, QuotaUse, check_in, question, request
 from allswell.errors import Refused
 
 LITTLE = Quota(requests=2, questions=1, bytes=10_000)
@@ -24,9 +24,9 @@ def test_check_ins_beyond_the_quota_are_told_now_and_then_and_seldom_with_their_
     spent = QuotaUse()
     for _ in range(10):
         telling, spent = check_in(LITTLE, spent, 800, 0, 0)
-        assert telling is Merging.WHOLE
+        assert telling is CheckinMerge.WHOLE
     assert spent.bytes == 10_000
-    assert check_in(LITTLE, spent, 0, 0, 0) == (Merging.MERGED, spent)
-    assert check_in(LITTLE, spent, 0, 999, 59_999) == (Merging.MERGED, spent)
-    assert check_in(LITTLE, spent, 0, 1_000, 59_999) == (Merging.BARE, spent)
-    assert check_in(LITTLE, spent, 0, 1_000, 60_000) == (Merging.WHOLE, spent)
+    assert check_in(LITTLE, spent, 0, 0, 0) == (CheckinMerge.MERGED, spent)
+    assert check_in(LITTLE, spent, 0, 999, 59_999) == (CheckinMerge.MERGED, spent)
+    assert check_in(LITTLE, spent, 0, 1_000, 59_999) == (CheckinMerge.BARE, spent)
+    assert check_in(LITTLE, spent, 0, 1_000, 60_000) == (CheckinMerge.WHOLE, spent)

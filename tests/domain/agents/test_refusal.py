@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
+from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.output import AgentLine, not_done, parse, plain_refusal
-from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, Wall, from_plain
-from allswell.domain.agents.status import AttemptFacts, Condition, in_words, judge
+from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, WallTime, from_plain
+from allswell.domain.agents.status import AgentCondition, AttemptFacts, in_words, judge
 from allswell.domain.ids import Millis
 from allswell.domain.service.retry import ErrorClass
 from tests.clients.stand_in import CAPTURED
@@ -74,24 +74,28 @@ def test_gemini_says_it_in_plain_text() -> None:
     assert from_plain(b"Attempt 2 of the test suite went well") is None
     assert from_plain(b"I say: Attempt 2 failed with status 429. Retrying") is None
     waits = EvidenceState(0).refused(refusal, 1_000)
-    assert waits.heard(Evidence(Sign.LINE, 1_100, "“  code: 429,”")).refusal is refusal, "the rest of the same error"
-    assert waits.heard(Evidence(Sign.LINE, 9_000, "“Here is the plan:”")).refusal is None, "it goes on"
+    assert waits.heard(Evidence(EvidenceKind.LINE, 1_100, "“  code: 429,”")).refusal is refusal, (
+        "the rest of the same error"
+    )
+    assert waits.heard(Evidence(EvidenceKind.LINE, 9_000, "“Here is the plan:”")).refusal is None, "it goes on"
 
 
 # --- a state of its own -----------------------------------------------------------------------------------------------
 
 
 def test_it_is_waited_for_until_the_agent_goes_on() -> None:
-    standing = EvidenceState(BEGAN).heard(Evidence(Sign.PROTOCOL, BEGAN, "claude: system init"))
+    standing = EvidenceState(BEGAN).heard(Evidence(EvidenceKind.PROTOCOL, BEGAN, "claude: system init"))
     for refusal in refusals("claude-429-retry"):
         standing = standing.refused(refusal, BEGAN + 40_000)
     verdict = judge(standing, AttemptFacts(), BEGAN + 70_000)
     assert in_words(verdict) == "waiting for the provider: 429, try 7 of 10"
-    assert judge(standing, AttemptFacts(for_human="q_1"), BEGAN + 70_000).condition is Condition.FOR_PROVIDER
-    printed = standing.heard(Evidence(Sign.OUTPUT, BEGAN + 71_000, "12 bytes"))
-    assert judge(printed, AttemptFacts(), BEGAN + 72_000).condition is Condition.FOR_PROVIDER, "bytes are no answer"
-    gone_on = standing.heard(Evidence(Sign.PROTOCOL, BEGAN + 80_000, "claude: text"))
-    assert judge(gone_on, AttemptFacts(), BEGAN + 80_000).condition is Condition.WORKING
+    assert judge(standing, AttemptFacts(for_human="q_1"), BEGAN + 70_000).condition is AgentCondition.FOR_PROVIDER
+    printed = standing.heard(Evidence(EvidenceKind.OUTPUT, BEGAN + 71_000, "12 bytes"))
+    assert judge(printed, AttemptFacts(), BEGAN + 72_000).condition is AgentCondition.FOR_PROVIDER, (
+        "bytes are no answer"
+    )
+    gone_on = standing.heard(Evidence(EvidenceKind.PROTOCOL, BEGAN + 80_000, "claude: text"))
+    assert judge(gone_on, AttemptFacts(), BEGAN + 80_000).condition is AgentCondition.WORKING
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ def test_a_quota_that_says_when_there_is_more_is_a_limit() -> None:
 def test_codex_names_the_minute() -> None:
     found = read_limit(lines("codex-minutes")[-1])
     assert found is not None
-    assert (found.wall, found.sure) == (Wall(23, 34), True)
+    assert (found.wall, found.sure) == (WallTime(23, 34), True)
 
 
 @pytest.mark.parametrize(

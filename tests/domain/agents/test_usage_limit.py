@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allswell.domain.agents.output import parse
-from allswell.domain.agents.refusal import UsageLimit, Wall
+from allswell.domain.agents.refusal import UsageLimit, WallTime
 
 AT = 1_762_952_400
 
@@ -33,21 +33,21 @@ def test_claudes_own_event_says_when_it_ends() -> None:
     "text, at, after, wall",
     [
         (f"Claude AI usage limit reached|{AT}", AT * 1_000, None, None),
-        ("You've hit your limit · resets 1:30am (Asia/Dhaka)", None, None, Wall(1, 30, "Asia/Dhaka")),
-        ("You've hit your session limit · resets 8pm (Europe/Berlin)", None, None, Wall(20, 0, "Europe/Berlin")),
-        ("5-hour limit reached ∙ resets 2am", None, None, Wall(2)),
-        ("You've hit your usage limit. Buy more credits or try again at 3:28 PM.", None, None, Wall(15, 28)),
+        ("You've hit your limit · resets 1:30am (Asia/Dhaka)", None, None, WallTime(1, 30, "Asia/Dhaka")),
+        ("You've hit your session limit · resets 8pm (Europe/Berlin)", None, None, WallTime(20, 0, "Europe/Berlin")),
+        ("5-hour limit reached ∙ resets 2am", None, None, WallTime(2)),
+        ("You've hit your usage limit. Buy more credits or try again at 3:28 PM.", None, None, WallTime(15, 28)),
         (
             "You've hit your usage limit. Upgrade or try again at Aug 8th, 2026 12:30 PM.",
             None,
             None,
-            Wall(12, 30, "", 8, 8, 2026),
+            WallTime(12, 30, "", 8, 8, 2026),
         ),
         ("You've hit your usage limit. Try again in 3 days 6 hours 57 minutes.", None, 284_220_000, None),
         ("You've hit your usage limit. To get more access now, send a request to your admin.", None, None, None),
     ],
 )
-def test_the_words(text: str, at: int | None, after: int | None, wall: Wall | None) -> None:
+def test_the_words(text: str, at: int | None, after: int | None, wall: WallTime | None) -> None:
     for printed, sure in (
         (line(type="result", subtype="success", is_error=True, result=text, session_id="s"), True),
         (line(type="turn.failed", error={"message": text}), True),

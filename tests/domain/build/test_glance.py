@@ -5,17 +5,17 @@ from allswell.domain.build.state import (
     BuildAudit,
     BuildGlance,
     BuildQuestion,
-    BuildStanding,
-    ComponentStanding,
+    BuildStatus,
     ComponentState,
+    ComponentStatus,
     work_on,
 )
 from allswell.domain.ids import QuestionId, RunId, TaskId, Token
 
 
-def standing(*questions: BuildQuestion, **states: tuple[ComponentState, str]) -> BuildStanding:
-    found = {name: ComponentStanding(name, state, tuple(needs.split())) for name, (state, needs) in states.items()}
-    return BuildStanding(found, questions=questions)
+def standing(*questions: BuildQuestion, **states: tuple[ComponentState, str]) -> BuildStatus:
+    found = {name: ComponentStatus(name, state, tuple(needs.split())) for name, (state, needs) in states.items()}
+    return BuildStatus(found, questions=questions)
 
 
 def test_what_can_begin_soon_is_what_waits_for_nothing_but_work_under_way() -> None:
@@ -44,11 +44,11 @@ def test_what_can_begin_soon_is_what_waits_for_nothing_but_work_under_way() -> N
 def test_what_a_builder_is_at() -> None:
     def told(passed: bool | None) -> str:
         audit = BuildAudit(1, TaskId("t_1"), "https://x/1", "@a", Token(1), passed=passed)
-        return work_on(ComponentStanding("api", "held", holder="@a", token=Token(1), audits=(audit,)))
+        return work_on(ComponentStatus("api", "held", holder="@a", token=Token(1), audits=(audit,)))
 
     assert [told(passed) for passed in (None, True, False)] == [
         "in audit",
         "passed, to be merged",
         "fixing it after an audit",
     ]
-    assert work_on(ComponentStanding("api", "held", holder="@a", token=Token(1))) == "building"
+    assert work_on(ComponentStatus("api", "held", holder="@a", token=Token(1))) == "building"

@@ -4,36 +4,36 @@ import pytest
 
 from allswell.domain.build.hearing import Rights, Speaker, follow_line
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.line import Line, Misread, RejectLine, read
+from allswell.domain.build.line import Line, MalformedLine, RejectLine, read
 from allswell.domain.build.state import (
     AnswerQuestion,
     BuildAudit,
     BuildQuestion,
-    BuildStanding,
+    BuildStatus,
     BuildStep,
     ClaimMark,
     CollectClaim,
-    ComponentStanding,
+    ComponentStatus,
     GiveVerdict,
-    HandIn,
     HoldComponent,
     IgnoreLine,
     PastAttempt,
+    RequestAudit,
     SayLine,
 )
 from allswell.domain.ids import Millis, QuestionId, TaskId, Token
 
-FREE = ComponentStanding("Db", "free", task=TaskId("t_db"))
-HELD = ComponentStanding("api", "held", (), TaskId("t_api"), "@a", Token(1), ClaimMark(Millis(100), "m1"))
+FREE = ComponentStatus("Db", "free", task=TaskId("t_db"))
+HELD = ComponentStatus("api", "held", (), TaskId("t_api"), "@a", Token(1), ClaimMark(Millis(100), "m1"))
 AUDIT = BuildAudit(1, TaskId("t_audit"), "https://x/1", "@a", Token(1))
-IN_AUDIT = ComponentStanding("web", "held", (), TaskId("t_web"), "@a", Token(1), audits=(AUDIT,))
+IN_AUDIT = ComponentStatus("web", "held", (), TaskId("t_web"), "@a", Token(1), audits=(AUDIT,))
 ASKED = BuildQuestion(QuestionId("q_1.1"), "What now?", ("retry", "skip"))
-STANDING = BuildStanding({one.name: one for one in (FREE, HELD, IN_AUDIT)}, questions=(ASKED,))
+STANDING = BuildStatus({one.name: one for one in (FREE, HELD, IN_AUDIT)}, questions=(ASKED,))
 
 
 def follow(text: str, who: str = "@b", rights: Rights | None = None, *, keyed: bool = True, at: int = 200) -> BuildStep:
     (line,) = read(text)
-    assert not isinstance(line, Misread)
+    assert not isinstance(line, MalformedLine)
     said: Line = line
     speaker = Speaker(who, Millis(at), "m2", keyed)
     return follow_line(STANDING, said, speaker, rights or Rights(humans=["@human"]), BuildLimits())[0]
@@ -75,7 +75,7 @@ def test_only_the_holder_speaks_for_a_component() -> None:
 @pytest.mark.row("C2")
 def test_a_newer_ready_takes_the_place_of_one_that_nobody_has_judged() -> None:
     newer = follow("READY web https://x/2", "@a")
-    assert isinstance(newer, HandIn)
+    assert isinstance(newer, RequestAudit)
     assert (newer.audit.number, newer.instead_of) == (2, TaskId("t_audit"))
     assert isinstance(follow("READY web https://x/1", "@a"), IgnoreLine)
     assert follow("AUDIT web PASS") == GiveVerdict("web", AUDIT, "@b", passed=True)
@@ -94,7 +94,7 @@ def test_counts_begin_anew_when_a_human_has_decided() -> None:
     def given_back(token: int, outcome: str = "released") -> PastAttempt:
         return PastAttempt(Token(token), "@a", outcome, "aborted: x" if outcome == "released" else "")
 
-    twice = ComponentStanding("x", "free", past=(given_back(1), given_back(2)))
+    twice = ComponentStatus("x", "free", past=(given_back(1), given_back(2)))
     assert twice.aborts == 2
-    decided = ComponentStanding("x", "free", past=(given_back(1), given_back(2), given_back(3, "asked"), given_back(4)))
+    decided = ComponentStatus("x", "free", past=(given_back(1), given_back(2), given_back(3, "asked"), given_back(4)))
     assert decided.aborts == 1

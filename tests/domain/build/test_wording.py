@@ -18,8 +18,8 @@ from allswell.domain.build.line import (
     ErrorLine,
     EscalateLine,
     Line,
+    MalformedLine,
     MergedLine,
-    Misread,
     ProgressLine,
     ReadyLine,
     RejectLine,
@@ -177,7 +177,7 @@ def test_other_talk_is_ignored(text: str) -> None:
 )
 def test_what_begins_like_a_line_and_is_none_is_told(text: str) -> None:
     (found,) = read(text)
-    assert isinstance(found, Misread)
+    assert isinstance(found, MalformedLine)
     assert found.why.startswith("this is not ")
 
 
@@ -200,7 +200,7 @@ def test_control_characters_reach_nobody() -> None:
 
 def test_what_is_huge_is_not_looked_at() -> None:
     (found,) = read("CLAIM " + "x" * (1 << 20))
-    assert isinstance(found, Misread)
+    assert isinstance(found, MalformedLine)
     assert len(found.text) < 100
     assert len(read("CLAIM a\n" * (MOST_LINES + 5))) == MOST_LINES + 1
     (cut,) = read("AUDIT a FAIL " + "é" * (MESSAGE_MAX - 20))
@@ -214,7 +214,7 @@ def test_what_is_huge_is_not_looked_at() -> None:
 def test_no_text_whatever_is_too_much(text: str) -> None:
     for verb in ("", "CLAIM ", "audit a ", "**ESCALATE ", 'ABORT a "', "PROGRESS a "):
         for found in read(verb + text):
-            if not isinstance(found, Misread):
+            if not isinstance(found, MalformedLine):
                 assert read(write(found)) == [found]
 
 

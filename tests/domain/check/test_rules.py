@@ -13,7 +13,16 @@ from allswell.domain.check.fleet import (
     pool_before_visibility,
     statement_before_visibility,
 )
-from allswell.domain.check.model import Figure, Finding, Place, Severity, at_least, at_most, exact, worth_telling
+from allswell.domain.check.model import (
+    CheckFigure,
+    Finding,
+    Location,
+    Severity,
+    at_least,
+    at_most,
+    exact,
+    worth_telling,
+)
 from allswell.domain.check.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.check.scopes import (
     Need,
@@ -30,11 +39,11 @@ from allswell.domain.worker.message import too_slow
 from tests.support.check_rules import RULES
 
 SECOND, MINUTE = 1_000, 60_000
-HERE = Place("flow.yaml", 3, 5)
+HERE = Location("flow.yaml", 3, 5)
 
 
-def figure(name: str, value: float, place: Place | None = HERE) -> Figure:
-    return Figure(name, value, place)
+def figure(name: str, value: float, place: Location | None = HERE) -> CheckFigure:
+    return CheckFigure(name, value, place)
 
 
 def told(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:

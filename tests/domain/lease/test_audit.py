@@ -6,8 +6,8 @@ from allswell.domain.ids import Millis
 from allswell.domain.lease.audit import (
     AUDIT_FAILURES,
     AfterAudit,
+    AuditVerdict,
     HumanDecision,
-    Judged,
     after_verdict,
     failed_audits,
     why_no_verdict,
@@ -25,7 +25,11 @@ def test_what_follows_from_a_verdict() -> None:
 
 
 def test_failures_count_for_one_builder_since_a_human_decided() -> None:
-    failed, other, passed = Judged("a", passed=False), Judged("b", passed=False), Judged("a", passed=True)
+    failed, other, passed = (
+        AuditVerdict("a", passed=False),
+        AuditVerdict("b", passed=False),
+        AuditVerdict("a", passed=True),
+    )
     assert failed_audits([failed, other, passed, failed], "a") == 2
     assert failed_audits([failed, other, passed, failed], "b") == 1
     assert failed_audits([failed, failed, HumanDecision(), failed], "a") == 1

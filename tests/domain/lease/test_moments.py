@@ -10,7 +10,7 @@ from allswell.domain.lease.model import Agent, LeaseRow, bounded, due_at, ends_a
 from allswell.domain.rules.command import CheckInAgain
 from allswell.domain.run.run import Run
 from allswell.domain.task.aggregate import requeue
-from allswell.domain.task.model import Origin, State
+from allswell.domain.task.model import RequestOrigin, State
 from allswell.domain.task.policy import Policy
 from allswell.errors import LeaseLost
 from tests.domain.life import MINUTE, RUN, START, Life, at
@@ -171,7 +171,7 @@ def test_a_run_s_limit_counts_where_it_is_nearer(limit: Millis | None, deadline:
 def asked_for(expiry: Millis) -> Life:
     """A request whose time is up at a moment, as far as the clock of one task goes."""
     life = Life()
-    origin = Origin(TaskId("t_asking"), Token(1), AgentId("ada"), CommandId("ask"))
+    origin = RequestOrigin(TaskId("t_asking"), Token(1), AgentId("ada"), CommandId("ask"))
     task = life.case.task
     task = replace(task, spec=replace(task.spec, origin=origin, limit_at=expiry))
     life.case = requeue(replace(life.case, task=task), START)

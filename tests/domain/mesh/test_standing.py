@@ -11,7 +11,7 @@ from allswell.domain.mesh.health import (
     KEPT,
     NEUTRAL,
     TOO_MANY,
-    AgentStanding,
+    AgentRecord,
     ExpiredDelivery,
     after_expiry,
     after_unblocking,
@@ -30,14 +30,14 @@ from allswell.domain.mesh.health import (
 HOUR = 3_600_000
 
 
-def expired(*moments: int) -> AgentStanding:
+def expired(*moments: int) -> AgentRecord:
     standing = NEUTRAL
     for at in moments:
         standing = after_expiry(standing, ExpiredDelivery(Millis(at), f"m_{at}", "handoff", 300_000))
     return standing
 
 
-def unblocking(*moments: int) -> AgentStanding:
+def unblocking(*moments: int) -> AgentRecord:
     standing = NEUTRAL
     for at in moments:
         standing = after_unblocking(standing, Millis(at))
@@ -76,7 +76,7 @@ def test_the_degraded_are_passed_over_while_somebody_else_can_serve() -> None:
 @pytest.mark.row("M8")
 def test_where_all_are_degraded_the_score_decides_and_nothing_more() -> None:
     bad, worse, now = expired(1, 2, 3, 4), expired(1, 2, 3, 4, 5), Millis(9)
-    helpful = AgentStanding(bad.expired, (Millis(6),))
+    helpful = AgentRecord(bad.expired, (Millis(6),))
     assert passed_over({"ann": bad, "bob": worse}, now) == ("bob",)
     assert passed_over({"ann": bad, "bob": helpful}, now) == ("ann",)
     assert passed_over({"ann": bad, "bob": bad}, now) == ()
@@ -113,7 +113,7 @@ def test_somebody_is_always_left(history: dict[str, list[int]], now: Millis) -> 
 
 @given(moments, moments)
 def test_a_standing_comes_back_from_its_row(late: list[int], good: list[int]) -> None:
-    standing = AgentStanding(expired(*late).expired, unblocking(*good).unblocked)
+    standing = AgentRecord(expired(*late).expired, unblocking(*good).unblocked)
     row = row_of("oracle", standing)
     assert standing_of(row) == standing
     assert standings([row, Agent(AgentId("oracle"), 2, Millis(1))]) == {"oracle": standing}
@@ -121,7 +121,7 @@ def test_a_standing_comes_back_from_its_row(late: list[int], good: list[int]) ->
 
 
 def test_a_clock_that_was_set_back_leaves_nothing_in_the_future() -> None:
-    standing = AgentStanding(expired(5, 50).expired, (Millis(40),))
+    standing = AgentRecord(expired(5, 50).expired, (Millis(40),))
     back = standing_of(Agent(AgentId("@x"), 0, Millis(0), standing=moved_back(row_of("x", standing).standing, 20)))
     assert [one.at for one in back.expired] == [5, 20]
     assert back.unblocked == (20,)

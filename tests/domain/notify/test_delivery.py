@@ -10,7 +10,7 @@ from allswell.domain.notify.delivery import (
     Delivery,
     DeliveryFailure,
     DeliveryRetries,
-    Duty,
+    LeaderMark,
     again,
     delivery_id,
     due,
@@ -123,7 +123,7 @@ def test_an_id_tells_sinks_stores_and_events_apart() -> None:
 
 
 def test_a_duty_is_free_when_its_word_has_grown_old_or_was_given_back() -> None:
-    held = Duty("me", Millis(100_000))
+    held = LeaderMark("me", Millis(100_000))
     assert is_free(None, Millis(0))
     assert not is_free(held, Millis(100_000 + 3 * PACE - 1))
     assert is_free(held, Millis(100_000 + 3 * PACE))

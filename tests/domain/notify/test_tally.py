@@ -5,7 +5,7 @@ import random
 import msgspec
 
 from allswell.domain.ids import AgentId, Millis, TaskId, Token
-from allswell.domain.notify.metrics import BUCKETS, KeptTally, Tally
+from allswell.domain.notify.metrics import BUCKETS, JournalTally, StoredTally
 from allswell.domain.rules.event import Event, Position
 
 
@@ -37,7 +37,7 @@ def played(chance: random.Random, tasks: int) -> list[tuple[Position, Millis, Ev
 
 
 def test_each_attempt_counts_once() -> None:
-    tally = Tally()
+    tally = JournalTally()
     for place, (kind, at) in enumerate(
         [
             ("task_submitted", 0),
@@ -63,17 +63,17 @@ def test_a_restart_anywhere_changes_no_number() -> None:
     """Read at one go or by twenty processes one after another, what is counted is the same, and never goes back."""
     chance = random.Random(5)
     entries = played(chance, 40)
-    whole = Tally()
+    whole = JournalTally()
     for entry in entries:
         whole.take(*entry)
-    parts = Tally()
+    parts = JournalTally()
     last = 0
     for entry in entries:
         parts.take(*entry)
         if chance.random() < 0.2:
             before = sum(parts.ends.values())
             written = msgspec.json.encode(parts.kept())
-            parts = Tally(msgspec.json.decode(written, type=KeptTally))
+            parts = JournalTally(msgspec.json.decode(written, type=StoredTally))
             assert sum(parts.ends.values()) == before >= last
             assert parts.position == entry[0]
             last = before

@@ -17,7 +17,7 @@ from allswell.domain.rules.command import (
     Submit,
 )
 from allswell.domain.rules.decide import RULES, decide, rule_of
-from allswell.domain.rules.rule import ReadSet, RowSnapshot, Search
+from allswell.domain.rules.rule import ReadSet, RowSearch, RowSnapshot
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.errors import Bug, Refused
 
@@ -65,7 +65,7 @@ def test_what_has_no_rule_is_our_mistake() -> None:
             Submit(CommandId("c"), (NewTask(A, "a", keyed=True),)),
             ReadSet(made=[], tasks=[A], runs_shared=[], lanes=LANE),
         ),
-        (Claim(CommandId("c"), BOB), ReadSet(searches=(Search("claimed", "c"),))),
+        (Claim(CommandId("c"), BOB), ReadSet(searches=(RowSearch("claimed", "c"),))),
     ],
 )
 def test_a_command_says_what_it_locks(command: Command, names: ReadSet) -> None:

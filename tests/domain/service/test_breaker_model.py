@@ -21,13 +21,13 @@ from hypothesis.stateful import (
 from allswell.domain.service.breaker import (
     CLEAN,
     MOVES,
+    BreakerNotice,
     BreakerPolicy,
+    BreakerState,
     CallOutcome,
     CallRefused,
-    Effect,
     Permit,
     Service,
-    Stand,
     acknowledged,
     admit,
     answered,
@@ -78,14 +78,14 @@ class Model(RuleBasedStateMachine):
 
     # -- the model ----------------------------------------------------------------------------------------------
 
-    def expected(self) -> Stand:
+    def expected(self) -> BreakerState:
         if self.shut_until is None:
-            return Stand.CLOSED
+            return BreakerState.CLOSED
         if self.waits_for_human:
-            return Stand.HELD
+            return BreakerState.HELD
         if self.probe is not None:
-            return Stand.PROBING
-        return Stand.OPEN if self.now < self.shut_until else Stand.HALF_OPEN
+            return BreakerState.PROBING
+        return BreakerState.OPEN if self.now < self.shut_until else BreakerState.HALF_OPEN
 
     def one_more_failure(self, at: int) -> None:
         self.failures += 1
@@ -94,29 +94,29 @@ class Model(RuleBasedStateMachine):
         if self.failures >= self.policy.escalate_after:
             if not self.question_open and not self.knows:
                 self.question_open = True
-                self.expected_effects.append(Effect.ASK)
+                self.expected_effects.append(BreakerNotice.ASK)
             self.waits_for_human = self.policy.then == "wait" and not self.knows
 
     def shut(self, at: int) -> None:
         if self.shut_until is None:
-            self.expected_effects.append(Effect.OPENED)
+            self.expected_effects.append(BreakerNotice.OPENED)
         self.shut_until = at + self.policy.pause
         self.probe = None
         self.counted.clear()
 
     def time_has_passed(self) -> None:
-        self.expected_effects: list[Effect] = []
+        self.expected_effects: list[BreakerNotice] = []
         if self.probe is not None and self.now >= self.probe[1]:
             self.one_more_failure(self.probe[1])
 
-    def becomes(self, service: Service, effects: tuple[Effect, ...]) -> None:
+    def becomes(self, service: Service, effects: tuple[BreakerNotice, ...]) -> None:
         assert list(effects) == self.expected_effects
         self.expected_effects = []
         before, after = stand(self.service, self.now), stand(service, self.now)
         # One decision may settle an expired probe and then move on: each move by itself is in the table.
         assert before == after or (before, after) in EDGES or (before, after) in two_moves(), (before, after)
         self.service = service
-        self.questions += effects.count(Effect.ASK) - effects.count(Effect.WITHDRAW)
+        self.questions += effects.count(BreakerNotice.ASK) - effects.count(BreakerNotice.WITHDRAW)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Model(RuleBasedStateMachine):
             assert isinstance(given, CallRefused)
             assert (given.stand, given.wait) == ("parked", self.parked_until - self.now)
         else:
-            allowed = self.expected() in (Stand.CLOSED, Stand.HALF_OPEN)
+            allowed = self.expected() in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
             assert isinstance(given, Permit) == allowed
             if isinstance(given, Permit):
                 made = Call(given)
@@ -140,7 +140,7 @@ class Model(RuleBasedStateMachine):
                 self.counted.append(made)
             else:
                 assert given.stand == self.expected()
-                assert (given.wait is None) == (given.stand == Stand.HELD)
+                assert (given.wait is None) == (given.stand == BreakerState.HELD)
                 assert given.wait is None or given.wait > 0
         self.becomes(change.service, change.effects)
 
@@ -175,9 +175,9 @@ class Model(RuleBasedStateMachine):
         elif counts and outcome is CallOutcome.HEALTHY:
             self.failures = 0
             if probed:
-                self.expected_effects.append(Effect.CLOSED)
+                self.expected_effects.append(BreakerNotice.CLOSED)
                 if self.question_open:
-                    self.expected_effects.append(Effect.WITHDRAW)
+                    self.expected_effects.append(BreakerNotice.WITHDRAW)
                 self.shut_until, self.probe, self.question_open, self.waits_for_human = None, None, False, False
                 self.knows = False
                 self.counted.clear()
@@ -228,13 +228,16 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def one_question_at_most_and_a_clean_row_when_all_is_well(self) -> None:
         assert self.questions in (0, 1)
-        if stand(self.service, self.now) is Stand.CLOSED:
+        if stand(self.service, self.now) is BreakerState.CLOSED:
             assert (self.service.probe_until, self.service.held, self.service.asked) == (None, False, False)
-        if stand(self.service, self.now) in (Stand.CLOSED, Stand.HALF_OPEN) and self.now >= self.parked_until:
+        if (
+            stand(self.service, self.now) in (BreakerState.CLOSED, BreakerState.HALF_OPEN)
+            and self.now >= self.parked_until
+        ):
             assert pause_left(self.service, self.now) == 0
 
 
-def two_moves() -> set[tuple[Stand, Stand]]:
+def two_moves() -> set[tuple[BreakerState, BreakerState]]:
     return {(a, d) for a, b in EDGES for c, d in EDGES if b == c}
 
 

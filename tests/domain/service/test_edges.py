@@ -21,7 +21,7 @@ from allswell.domain.service.breaker import (
     pause_left,
     report,
 )
-from allswell.domain.service.retry import Again, ErrorClass, Failure, GiveUp, RetryPolicy, judge, retry_rules
+from allswell.domain.service.retry import ErrorClass, Failure, GiveUp, RetryAfter, RetryPolicy, judge, retry_rules
 from allswell.domain.task.submit import NAME_MAX, check_name, check_text
 from allswell.errors import Refused
 
@@ -81,8 +81,8 @@ def test_timeouts_count_as_tries_only_where_a_task_says_how_many_it_has() -> Non
         failure = Failure(ErrorClass.NETWORK)
         return judge(policy, failure, earlier={"network": 1}, remaining=None, draw=0.0, timed_out=timed_out)
 
-    assert verdict(None, 5) == Again(Millis(2_000))
-    assert verdict(2, 0) == Again(Millis(2_000))
+    assert verdict(None, 5) == RetryAfter(Millis(2_000))
+    assert verdict(2, 0) == RetryAfter(Millis(2_000))
     assert isinstance(verdict(2, 1), GiveUp)
 
 

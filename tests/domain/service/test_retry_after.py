@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allswell.domain.ids import Millis
 from allswell.domain.service.classify import LONGEST_READ, asked_wait, moment
-from allswell.domain.service.retry import Again, ErrorClass, Failure, RateLimitPause, RetryPolicy, Verdict, judge
+from allswell.domain.service.retry import ErrorClass, Failure, RateLimitPause, RetryAfter, RetryPolicy, Verdict, judge
 from tests.properties.budget import DETERMINISTIC
 
 NOW = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT, the example of RFC 9110
@@ -72,9 +72,9 @@ def test_what_follows_from_each_form(said: str) -> None:
     """Absent or unreadable is 60 s, negative or past is 0, beyond 300 s parks the service."""
     read = TABLE[said]
     wanted = (
-        Again(Millis(60_000))
+        RetryAfter(Millis(60_000))
         if read is None
-        else Again(Millis(read))
+        else RetryAfter(Millis(read))
         if read <= 300_000
         else RateLimitPause(Millis(read))
     )

@@ -12,7 +12,15 @@ from allswell.domain.question import Question
 from allswell.domain.rules.bounds import check
 from allswell.domain.rules.command import Admit, Answer, Park, Report
 from allswell.domain.rules.event import KINDS
-from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, CallRefused, Effect, Permit, Service, Stand
+from allswell.domain.service.breaker import (
+    BreakerNotice,
+    BreakerPolicy,
+    BreakerState,
+    CallOutcome,
+    CallRefused,
+    Permit,
+    Service,
+)
 from allswell.domain.service.calls import ServiceDecision, ServiceReply, admit, answer, pause, report
 from allswell.domain.service.service import REOPENING, ServiceRow, lets_in, open_question, shut
 from allswell.errors import Refused
@@ -205,17 +213,17 @@ def test_a_service_lets_nobody_in_while_it_is_shut() -> None:
     assert stands() is None
     assert lets_in(life.row, ANN, Millis(life.now))  # nothing was ever shut, so nothing is staggered
     life.fails(1)
-    assert stands() == Stand.OPEN
+    assert stands() == BreakerState.OPEN
     life.now += 30_000
     assert stands() is None
     assert lets_in(life.row, ANN, Millis(life.now + REOPENING))
     life.permit()
-    assert stands() == Stand.PROBING
+    assert stands() == BreakerState.PROBING
     life.now += 60_000
     assert stands() is None  # a probe that died shuts nobody out: the next one tries
     life.policy = replace(POLICY, then="wait", escalate_after=4)
     life.admit()
-    assert stands() == Stand.HELD
+    assert stands() == BreakerState.HELD
     held = shut(life.row, Millis(life.now))
     assert held is not None
     assert held.until is None
@@ -265,4 +273,4 @@ def test_a_policy_that_cannot_work_is_refused() -> None:
 def test_effects_are_told_to_whom_they_happened() -> None:
     life = Life()
     life.fails(2)
-    assert life.report(life.permit(), CallOutcome.FAILED).effects == (Effect.OPENED,)
+    assert life.report(life.permit(), CallOutcome.FAILED).effects == (BreakerNotice.OPENED,)

@@ -12,8 +12,8 @@ from allswell.domain.question import (
     MORE_MONEY,
     NOTHING_HELD_BACK,
     AnswerAction,
-    HeldBack,
     Option,
+    PausedWork,
     Question,
     held_back,
     note_of,
@@ -157,8 +157,8 @@ def question(number: int, *, task: str | None = "t_1", run: str | None = None, c
 def test_what_open_questions_hold_back() -> None:
     of_runs = [question(1, run="r_b"), question(2, run="r_a"), question(3, run="r_b"), question(4)]
     assert held_back("task", of_runs) == NOTHING_HELD_BACK
-    assert held_back("run", of_runs) == HeldBack(runs=(RunId("r_a"), RunId("r_b")))
-    assert held_back("all", of_runs) == HeldBack(everything=True)
+    assert held_back("run", of_runs) == PausedWork(runs=(RunId("r_a"), RunId("r_b")))
+    assert held_back("all", of_runs) == PausedWork(everything=True)
 
 
 @pytest.mark.parametrize("pause", ["run", "all"])

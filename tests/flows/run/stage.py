@@ -20,7 +20,7 @@ from allswell.flows.run.context import RunContext
 from allswell.flows.run.folder import RunBase
 from allswell.flows.run.plan import given_inputs
 from allswell.flows.run.resume import free_dead, go_on
-from allswell.flows.run.runner import Beginning, Runner, Summary, begin, make_site
+from allswell.flows.run.runner import FlowStart, Runner, Summary, begin, make_site
 from allswell.flows.run.state import look as look_at
 from allswell.flows.schema import load_flow
 from allswell.flows.spec import Flow
@@ -95,7 +95,7 @@ class Play:
         watch = self.stage.watch
         home = self.folder / ".allswell"
         given = given_inputs(self.flow, inputs or {})
-        beginning = Beginning(self.flow, self.text.encode(), "", home, self.folder, given)
+        beginning = FlowStart(self.flow, self.text.encode(), "", home, self.folder, given)
         self.run = watch.new_run()
         policy = self.settings.policy_for("")
         self.base = await begin(watch, beginning, self.run, policy, self.stage.clock, self.disk)

@@ -16,7 +16,7 @@ from allswell.errors import Unavailable
 from allswell.flows.run.folder import FlowEvent, RunBase
 from allswell.flows.run.plan import given_inputs
 from allswell.flows.run.resume import free_dead, go_on, settle_dead
-from allswell.flows.run.runner import Beginning, Runner, RunVerdict, Summary, begin, make_site
+from allswell.flows.run.runner import FlowStart, Runner, RunVerdict, Summary, begin, make_site
 from allswell.flows.run.state import look as look_at
 from allswell.flows.schema import load_flow
 from allswell.runtime.deadlines import use_limits
@@ -78,7 +78,7 @@ def play(folder: Path, scene: Callable[[Outage], Awaitable[None]]) -> None:
         flow, _ = load_flow(FLOW, "f.yaml", settings)
         use_limits(allswell_limits(flow, settings.limits().hard_limits, 200))
         async with make_watch(store, pace=Timings(store_patience=0.3, claim_poll=0.1)) as watch:
-            beginning = Beginning(flow, FLOW.encode(), "", folder / ".allswell", folder, given_inputs(flow, {}))
+            beginning = FlowStart(flow, FLOW.encode(), "", folder / ".allswell", folder, given_inputs(flow, {}))
             run, policy = watch.new_run(), settings.policy_for("")
             base = await begin(watch, beginning, run, policy, SystemClock())
             outage = Outage(folder, watch, store, base, Runner(await make_site(watch, base, run), run))

@@ -11,7 +11,7 @@ import pytest
 
 from allswell.build.merge import ChannelClosed
 from allswell.domain.build.announcements import AnnouncePace
-from allswell.domain.build.hearing import HeardMessage, Hearing
+from allswell.domain.build.hearing import ChannelCoverage, HeardMessage
 from allswell.domain.build.line import AckLine, Line, RejectLine, read, tasks_lines, write
 from allswell.domain.ids import Millis
 from allswell.errors import Refused
@@ -372,7 +372,7 @@ def test_whether_lines_may_be_missing_is_known_after_a_break(key: ChatKey) -> No
     async def scene() -> None:
         with ChatServer(ChatRules(spacing=20, replayed=5)) as server:
             async with chat(server, key=key) as ours:
-                assert ours.hearing == Hearing()
+                assert ours.hearing == ChannelCoverage()
                 server.tell("@x", HERE, "CLAIM a")
                 await hear(ours, 1)
                 for count, gaps in ((3, 0), (5, 1)):  # then as many were said as the server keeps: there may be more

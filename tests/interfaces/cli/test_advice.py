@@ -1,7 +1,7 @@
 """`why` never gives advice that does not work: every situation it can tell of is made, and every advice is typed.
 
 Each advice is typed in a copy of the situation. What only shows something must show it; what acts must change what
-`why` says. That no advice is left out is read off the source: each `Todo` of the explanations has to be met.
+`why` says. That no advice is left out is read off the source: each `SuggestedAction` of the explanations has to be met.
 """
 
 from __future__ import annotations
@@ -427,7 +427,7 @@ def _openings() -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(Path(allswell.engine.status.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Todo":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "SuggestedAction":
                 words = ast.get_source_segment(path.read_text(), node.args[0]) or ""
                 found[words] = f"{path.name}:{node.lineno}"
     return found

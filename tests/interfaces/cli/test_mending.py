@@ -17,7 +17,7 @@ import pytest
 
 from allswell.domain.ids import Millis
 from allswell.domain.rules.event import Position
-from allswell.engine.status.verdict import Concern, Viewpoint, look
+from allswell.engine.status.verdict import LocalFacts, VerdictItem, look
 from allswell.engine.watch import Watch
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.flow_scene import write
@@ -349,9 +349,9 @@ def test_a_sink_that_is_behind_is_told_and_what_it_gave_up_is_tried_again(cli: C
 def test_clocks_that_disagree_are_looked_at_with_what_this_machine_has(cli: Console) -> None:
     """A file's clock is that of the machine that reads it, so only a server's can differ."""
 
-    async def looked_at(skew: int) -> Concern | None:
+    async def looked_at(skew: int) -> VerdictItem | None:
         async with watch_at(cli.folder) as watch:
-            verdict = await look(watch.views, Viewpoint(clock=Shifted(-skew)))
+            verdict = await look(watch.views, LocalFacts(clock=Shifted(-skew)))
         return next((one for one in verdict.concerns if one.kind == "skew"), None)
 
     cli.submit("one")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from allswell.engine.status import journal
-from allswell.engine.status.live import LiveRow, Part, live
+from allswell.engine.status.live import LiveRow, LiveSection, live
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.upkeep import watch_at
 from tests.interfaces.http.served import serving
@@ -76,7 +76,7 @@ def test_the_first_missed_check_in_shows_on_every_screen(cli: Console) -> None:
             assert await watch.claim(agent="ada") is not None
         async with watch_at(cli.folder) as watch:
             await watch.sweep_once()
-            return [row for row in (await live(watch.views)).rows if row.part is Part.AGENT]
+            return [row for row in (await live(watch.views)).rows if row.part is LiveSection.AGENT]
 
     (row,) = asyncio.run(missed())
     assert row.note.startswith("1 check-in missed of 3")

@@ -19,7 +19,7 @@ from allswell.app import watch_on
 from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence
 from allswell.domain.ids import Millis, TaskId
 from allswell.domain.task.model import TaskFilter
-from allswell.engine.status.live import LiveRow, Part
+from allswell.engine.status.live import LiveRow, LiveSection
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.rendering import width_of
 from allswell.interfaces.tui.actions import DecisionScreen
@@ -111,7 +111,7 @@ async def look(app: WatchApp, pilot: Pilot[None]) -> None:
     await until(pilot, lambda: app.readings > before)
 
 
-def row(app: WatchApp, part: Part, name: str) -> LiveRow:
+def row(app: WatchApp, part: LiveSection, name: str) -> LiveRow:
     """The row of a part that has this in its name."""
     return next(one for one in app.rows.rows if one.part is part and name in one.name)
 
@@ -123,7 +123,7 @@ async def write(app: WatchApp, pilot: Pilot[None], text: str) -> None:
     await pilot.press("enter")
 
 
-async def choose(app: WatchApp, pilot: Pilot[None], part: Part, name: str) -> LiveRow:
+async def choose(app: WatchApp, pilot: Pilot[None], part: LiveSection, name: str) -> LiveRow:
     found = row(app, part, name)
     app.rows.choose(found.key)
     await pilot.pause()
@@ -137,8 +137,8 @@ async def choose(app: WatchApp, pilot: Pilot[None], part: Part, name: str) -> Li
 def test_problems_stand_first_then_questions_agents_and_tasks_and_all_fits(store: str, size: tuple[int, int]) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
         parts = [one.part for one in app.rows.rows]
-        assert list(dict.fromkeys(parts)) == list(Part)
-        assert parts == sorted(parts, key=list(Part).index)
+        assert list(dict.fromkeys(parts)) == list(LiveSection)
+        assert parts == sorted(parts, key=list(LiveSection).index)
         lines = shown(app)
         assert lines[0].split()[:2] == ["PROBLEMS", "5"]
         assert any("TASKS 17" in line or "TASKS 18" in line for line in lines)
@@ -156,7 +156,7 @@ def test_problems_stand_first_then_questions_agents_and_tasks_and_all_fits(store
 
 @pytest.mark.parametrize("room", [60, 78, 79, 118, 199])
 def test_a_row_is_exactly_as_wide_as_there_is_room(room: int) -> None:
-    for part in Part:
+    for part in LiveSection:
         one = LiveRow(
             part,
             "t_1",
@@ -177,13 +177,13 @@ def test_each_counts_down_to_what_comes_next(empty: str) -> None:
         await watch.submit("called", not_before=await watch.now() + 3_600_000)
         await watch.claim(agent="ada")
         await look(app, pilot)
-        held, later = row(app, Part.TASK, "silent"), row(app, Part.TASK, "called")
+        held, later = row(app, LiveSection.TASK, "silent"), row(app, LiveSection.TASK, "called")
         assert "it is idle" in held.ahead
         assert "is ready" in later.ahead
 
         def counted(name: str, left: int) -> str:
             """What stands in the line of a task so long before what comes next for it."""
-            due = row(app, Part.TASK, name).due
+            due = row(app, LiveSection.TASK, name).due
             assert due is not None
             app.rows.tick(due - left)
             return next(line for line in shown(app) if line.strip().startswith(name))
@@ -209,14 +209,14 @@ def test_what_only_a_supervisor_knows_counts_too(empty: str) -> None:
         )
         assert await watch.swap(f"{PRESENCE_PREFIX}main", None, msgspec.json.encode(there).decode())
         await look(app, pilot)
-        for part, name in ((Part.AGENT, "ada"), (Part.TASK, "quiet")):
+        for part, name in ((LiveSection.AGENT, "ada"), (LiveSection.TASK, "quiet")):
             found = row(app, part, name)
             assert (found.due, found.ahead) == (
                 now + 60_000,
                 "is ended as idle (1m without progress), unless it shows progress",
             )
-        assert row(app, Part.AGENT, "bea").state == "idle"
-        await choose(app, pilot, Part.TASK, "quiet")
+        assert row(app, LiveSection.AGENT, "bea").state == "idle"
+        await choose(app, pilot, LiveSection.TASK, "quiet")
         await until(pilot, lambda: "ended as idle" in about(app))
 
     driven(empty, drive)
@@ -233,7 +233,7 @@ def test_what_agents_say_is_data(empty: str) -> None:
         assert "\x1b" not in seen
         assert "\x07" not in seen
         assert "[red]x[/red]" in "\n".join(shown(app))
-        await choose(app, pilot, Part.QUESTION, "which")
+        await choose(app, pilot, LiveSection.QUESTION, "which")
         await until(pilot, lambda: "which? [/]" in about(app))
         await pilot.press("a")
         assert isinstance(app.screen, DecisionScreen)
@@ -248,7 +248,7 @@ def test_what_agents_say_is_data(empty: str) -> None:
 @pytest.mark.row("O9")
 def test_a_question_is_answered_in_words_and_what_is_refused_loses_nothing(store: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        asked = await choose(app, pilot, Part.QUESTION, "Two tables")
+        asked = await choose(app, pilot, LiveSection.QUESTION, "Two tables")
         await pilot.press("a")
         screen = app.screen
         assert isinstance(screen, DecisionScreen)
@@ -266,7 +266,7 @@ def test_a_question_is_answered_in_words_and_what_is_refused_loses_nothing(store
 
 def test_options_take_times_and_names_of_tasks(store: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        asked = await choose(app, pilot, Part.QUESTION, "timed out 3 times")
+        asked = await choose(app, pilot, LiveSection.QUESTION, "timed out 3 times")
         await pilot.press("a", "down", "down", "enter", *"90", "enter")  # increase_timeout, a bare number is seconds
         await until(pilot, lambda: not isinstance(app.screen, DecisionScreen))
         task = await watch.task(asked.task or "")
@@ -278,7 +278,7 @@ def test_options_take_times_and_names_of_tasks(store: str) -> None:
 
 def test_a_task_is_split_by_names(store: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        await choose(app, pilot, Part.QUESTION, "timed out 3 times")
+        await choose(app, pilot, LiveSection.QUESTION, "timed out 3 times")
         await pilot.press("a", "enter")
         await write(app, pilot, "first half; second half")
         await until(pilot, lambda: not isinstance(app.screen, DecisionScreen))
@@ -289,13 +289,14 @@ def test_a_task_is_split_by_names(store: str) -> None:
 
 def test_a_failed_task_is_retried_with_what_was_skipped_because_of_it(store: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        await choose(app, pilot, Part.PROBLEM, "read the specs")
+        await choose(app, pilot, LiveSection.PROBLEM, "read the specs")
         await pilot.press("r", "down", "enter")
         await until(pilot, lambda: not isinstance(app.screen, DecisionScreen))
         again = await watch.tasks(TaskFilter(text="the specs", open=True))
         assert sorted(one.task.name for one in again) == ["read the specs", "use the specs"]
         await until(
-            pilot, lambda: all("read the specs" not in one.name for one in app.rows.rows if one.part is Part.PROBLEM)
+            pilot,
+            lambda: all("read the specs" not in one.name for one in app.rows.rows if one.part is LiveSection.PROBLEM),
         )
 
     driven(store, drive)
@@ -303,7 +304,7 @@ def test_a_failed_task_is_retried_with_what_was_skipped_because_of_it(store: str
 
 def test_a_task_is_called_off_only_if_that_is_meant(store: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        doomed = await choose(app, pilot, Part.TASK, "part 3")
+        doomed = await choose(app, pilot, LiveSection.TASK, "part 3")
         await pilot.press("c", "enter")  # the first choice is to leave it
         await until(pilot, lambda: not isinstance(app.screen, DecisionScreen))
         task = await watch.task(doomed.id)
@@ -321,12 +322,12 @@ def test_a_task_is_called_off_only_if_that_is_meant(store: str) -> None:
 
 def test_a_problem_and_a_question_are_dismissed(store: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        await choose(app, pilot, Part.PROBLEM, "read the specs")
+        await choose(app, pilot, LiveSection.PROBLEM, "read the specs")
         await pilot.press("d")
         await until(pilot, lambda: all("read the specs" not in one.name for one in app.rows.rows))
-        asked = await choose(app, pilot, Part.QUESTION, "Two tables")
+        asked = await choose(app, pilot, LiveSection.QUESTION, "Two tables")
         await pilot.press("d")
-        await until(pilot, lambda: row(app, Part.QUESTION, "Two tables").state == "dismissed")
+        await until(pilot, lambda: row(app, LiveSection.QUESTION, "Two tables").state == "dismissed")
         question = await watch.question(asked.id)
         assert question is not None
         assert question.closed_at is None
@@ -343,7 +344,7 @@ def test_inside_an_attempt_nothing_is_decided(store: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(CliContext, "for_humans", refuse)
 
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        await choose(app, pilot, Part.TASK, "part 3")
+        await choose(app, pilot, LiveSection.TASK, "part 3")
         await pilot.press("c", "down", "enter", "enter")
         assert isinstance(app.screen, DecisionScreen)
         await until(pilot, lambda: "only a human" in str(app.screen.query_one("#wrong", Static).render()))
@@ -361,7 +362,10 @@ def test_a_text_finds_what_has_ended_too_and_escape_shows_all(store: str) -> Non
         app.query_one("#filter", Input).value = "SPECS"
         await until(
             pilot,
-            lambda: {one.name for one in app.rows.rows if one.part is Part.TASK} == {"read the specs", "use the specs"},
+            lambda: (
+                {one.name for one in app.rows.rows if one.part is LiveSection.TASK}
+                == {"read the specs", "use the specs"}
+            ),
         )
         await pilot.press("enter")
         assert app.focused is app.rows
@@ -380,7 +384,7 @@ def test_what_is_chosen_stays_chosen_and_where_it_was(empty: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
         await watch.submit_many([{"name": f"part {number}"} for number in range(60)])
         await look(app, pilot)
-        await choose(app, pilot, Part.TASK, "part 40")
+        await choose(app, pilot, LiveSection.TASK, "part 40")
         place = [at for at, line in enumerate(shown(app)) if "part 40" in line]
         for _ in range(3):
             lease = await watch.claim(agent="ada")
@@ -428,10 +432,10 @@ def test_a_dead_supervisor_and_a_parked_account_are_told_and_gone_when_mended(em
         await look(app, pilot)
         await until(pilot, lambda: head().startswith("2 things are broken."))
         assert "PROBLEMS 2" in shown(app)[0]
-        found = await choose(app, pilot, Part.PROBLEM, "The supervisor main on ship was last heard")
+        found = await choose(app, pilot, LiveSection.PROBLEM, "The supervisor main on ship was last heard")
         await until(pilot, lambda: "allswell up" in about(app))
         assert found.command == "allswell up"
-        assert row(app, Part.PROBLEM, "“anthropic” asked to wait").command == "allswell unpark anthropic"
+        assert row(app, LiveSection.PROBLEM, "“anthropic” asked to wait").command == "allswell unpark anthropic"
         await watch.unpark("anthropic", "grace")
         said = json.loads(gone)
         assert await watch.swap("supervisor.main", gone, json.dumps(said | {"gone": True}))
@@ -457,7 +461,7 @@ def test_a_log_is_read_as_it_grows_attempt_by_attempt(empty: str, tmp_path: Path
         log = transcripts / f"{task}.1.stdout"
         log.touch(mode=0o600)
         log.write_text("[red]first[/red] \x1b[31mline\n")
-        await choose(app, pilot, Part.TASK, "talks")
+        await choose(app, pilot, LiveSection.TASK, "talks")
         await pilot.press("enter")
         screen = app.screen
         assert isinstance(screen, LogScreen)
@@ -485,7 +489,7 @@ def test_a_log_is_read_as_it_grows_attempt_by_attempt(empty: str, tmp_path: Path
 
 def test_where_nothing_is_kept_that_is_said(store: str) -> None:
     async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
-        await choose(app, pilot, Part.TASK, "part 3")
+        await choose(app, pilot, LiveSection.TASK, "part 3")
         await pilot.press("l")
         view = app.screen.query_one(LogView)
         await until(pilot, lambda: "No output is kept here" in "\n".join(line.text for line in view.lines))
@@ -522,7 +526,7 @@ def test_it_works_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             async with watch_on(server.url) as watch, seated(watch, server.url) as (app, pilot):
                 task = await watch.submit("far away")
                 await look(app, pilot)
-                await choose(app, pilot, Part.TASK, "far away")
+                await choose(app, pilot, LiveSection.TASK, "far away")
                 await until(pilot, lambda: "is ready" in about(app) or "has been ready" in about(app))
                 await pilot.press("c", "down", "enter", "enter")
                 await until(pilot, lambda: not isinstance(app.screen, DecisionScreen))

@@ -23,7 +23,7 @@ from allswell.domain.mesh.request import FIGURES, MeshFigures
 from allswell.domain.scopes import META
 from allswell.engine.access.gate import Gate
 from allswell.engine.ids import Ids
-from allswell.interfaces.mcp.handlers import WatchDesk
+from allswell.interfaces.mcp.handlers import WatchTools
 from allswell.interfaces.mcp.server import ERROR, server_of
 from allswell.testing.sim.process import engine_of
 from allswell.views.artifacts import Artifacts
@@ -82,7 +82,7 @@ class Tables:
     @asynccontextmanager
     async def agent(self, key: Key) -> AsyncIterator[Agent]:
         server = server_of(
-            lambda _: WatchDesk(self.gate, key, Artifacts(self.home, full=may(key, Operation.LOOK)), self.closing)
+            lambda _: WatchTools(self.gate, key, Artifacts(self.home, full=may(key, Operation.LOOK)), self.closing)
         )
         async with Client(server) as client:
             yield Agent(client)

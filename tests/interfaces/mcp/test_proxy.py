@@ -11,7 +11,7 @@ import pytest
 
 from allswell.errors import Unavailable
 from allswell.interfaces.mcp.proxy import AWAY_SECONDS, LINE_MOST, StdioProxy
-from allswell.remote.connection import HttpAnswer, Unreached
+from allswell.remote.connection import HttpAnswer, NotSent
 from allswell.testing.loop import run, running_loop
 
 Post = Callable[[bytes, dict[str, str]], Awaitable[HttpAnswer]]
@@ -107,7 +107,7 @@ def test_a_stream_of_events_becomes_lines() -> None:
         ("answers", Unavailable("it hung up"), "again"),
         ("claim", Unavailable("it hung up"), "once"),
         ("submit", Unavailable("it hung up"), "once"),
-        ("submit", Unreached("nobody is there"), "again"),
+        ("submit", NotSent("nobody is there"), "again"),
     ],
 )
 def test_a_call_is_repeated_where_nothing_can_be_done_twice(tool: str, error: Exception, sent: str) -> None:

@@ -201,7 +201,7 @@ def test_tls_asks_for_the_hosts_own_name_whatever_address_it_has(
         await writer.drain()
         writer.close()
 
-    async def main() -> posting.Posted:
+    async def main() -> posting.HttpResponse:
         server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=served)
         url = urlsplit(f"https://hooks.example:{server.sockets[0].getsockname()[1]}/")
         monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", lookup)

@@ -15,7 +15,7 @@ from allswell.app import make_watch
 from allswell.domain.mesh.request import MeshFigures
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.errors import Refused
-from allswell.interfaces.notifications.webhook import Posting, deliver_requests
+from allswell.interfaces.notifications.webhook import HttpPoster, deliver_requests
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Store
 from allswell.store.postgres import PostgresStore
@@ -37,7 +37,7 @@ async def beside(
     secrets: Mapping[str, Sequence[str]] = SECRETS,
 ) -> T:
     """Do something while requests are delivered."""
-    posting = Posting(SystemClock().wall, secrets, ENVIRON, private=private)
+    posting = HttpPoster(SystemClock().wall, secrets, ENVIRON, private=private)
     delivering = asyncio.ensure_future(deliver_requests(watch, posting))
     try:
         return await work

@@ -18,7 +18,7 @@ import msgspec
 from allswell.app import make_watch
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.status import PRESENCE_PREFIX as SUPERVISORS
-from allswell.domain.agents.status import AgentSlot, Condition, Presence
+from allswell.domain.agents.status import AgentCondition, AgentSlot, Presence
 from allswell.domain.ids import Millis
 from allswell.domain.question import AnswerAction, Option
 from allswell.engine.watch import Watch
@@ -130,14 +130,14 @@ async def _night(  # noqa: PLR0915 - a night has as many statements as it has ev
 async def _fleet(watch: Watch, ids: dict[str, str], now: Millis) -> None:
     """What a supervisor says of its agents; its pace is slow, so that it is alive for as long as tests run."""
 
-    def post(holder: str, condition: Condition, task: str, evidence: str, ago: int) -> AgentSlot:
+    def post(holder: str, condition: AgentCondition, task: str, evidence: str, ago: int) -> AgentSlot:
         agent, at = holder.partition(".")[0], Millis(now - ago * 1_000)
         return AgentSlot(agent, holder, "claude", None, ids[task], "", 1, condition.value, evidence, at)
 
     posts = (
-        post("codex.1", Condition.WORKING, "refactor", "edited lexer.py", 6),
-        post("codex.2", Condition.QUIET, "flaky", "no sign of progress for 2m", 130),
-        post("shell.1", Condition.WORKING, "test", "checked in", 180),
+        post("codex.1", AgentCondition.WORKING, "refactor", "edited lexer.py", 6),
+        post("codex.2", AgentCondition.QUIET, "flaky", "no sign of progress for 2m", 130),
+        post("shell.1", AgentCondition.WORKING, "test", "checked in", 180),
         AgentSlot("claude", "claude.1", "claude", waits="anthropic is parked", account="anthropic"),
     )
     words = Presence("night", "m", "here", 1, "b", "n", 1, Millis(now - 40 * MINUTE), now, 3_600_000, posts=posts)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import allswell
-from allswell.domain.agents.cost import Expense, Meter, told_expense
+from allswell.domain.agents.cost import Expense, UsageCounter, told_expense
 from allswell.errors import Refused
 from allswell.testing.provider import Provider
 from tests.interfaces.cli.conftest import shell
@@ -108,7 +108,7 @@ def test_a_flow_in_python_reports_the_tokens_of_its_models(tmp_path: Path, provi
 
 
 def test_what_is_said_outright_is_added_to_what_lines_say() -> None:
-    meter = Meter()
+    meter = UsageCounter()
     assert meter.total is None
     meter.add(told_expense(0.5, None, 7))
     meter.add(told_expense(0.25, 3, None))

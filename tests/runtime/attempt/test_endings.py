@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from allswell import Policy
-from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.receipts.receipt import Receipt, told
 from allswell.domain.rules.command import Command
 from allswell.errors import LeaseLost
@@ -140,7 +140,7 @@ def test_a_spinner_is_idle_however_fast_it_paints(tmp_path: Path) -> None:
             assert outcome.receipt is not None
             assert outcome.receipt.limit_ms == 1_000
             assert outcome.receipt.last_evidence is None
-            assert [seen.sign for seen in outcome.receipt.evidence] == [Sign.OUTPUT]
+            assert [seen.sign for seen in outcome.receipt.evidence] == [EvidenceKind.OUTPUT]
 
     asyncio.run(main())
 
@@ -152,7 +152,7 @@ def test_a_silent_compiler_at_full_speed_is_not_idle(tmp_path: Path) -> None:
         async with stage(tmp_path) as here:
             outcome = await (await here.shell("while :; do :; done", idle=1_000, timeout=3_000)).run()
             assert outcome.end is End.TIMEOUT
-            assert Sign.PROCESS in {seen.sign for seen in here.seen}
+            assert EvidenceKind.PROCESS in {seen.sign for seen in here.seen}
 
     asyncio.run(main())
 
@@ -169,13 +169,13 @@ def test_a_neighbour_s_files_keep_nobody_alive_and_one_s_own_do_again_when_it_is
             assert (slept.end, writing.done()) == (End.IDLE, False)
             assert f"attempt {writer.lease.task}.1 works in the same folder" in slept.reason
             assert slept.receipt is not None
-            assert Sign.WORK not in {seen.sign for seen in slept.receipt.evidence}
+            assert EvidenceKind.WORK not in {seen.sign for seen in slept.receipt.evidence}
             (here.folder / "stop").touch()
             await writing
             here.seen.clear()
             alone = await here.shell("for n in 1 2 3 4 5 6; do sleep 0.3; echo $n > own; done", idle=6_000)
             assert (await alone.run()).end is End.DONE
-            assert Sign.WORK in {seen.sign for seen in here.seen}
+            assert EvidenceKind.WORK in {seen.sign for seen in here.seen}
 
     asyncio.run(main())
 
@@ -187,7 +187,9 @@ def test_what_is_written_in_the_first_moment_counts(tmp_path: Path) -> None:
             assert outcome.receipt is not None
             last = outcome.receipt.last_evidence
             assert last is not None
-            assert last.sign is Sign.WORK  # "first changed", or "first (new)" where the first look came before it
+            assert (
+                last.sign is EvidenceKind.WORK
+            )  # "first changed", or "first (new)" where the first look came before it
             assert last.what.split()[0] in {"first", "second"}
             assert "The last sign of progress was" in told(outcome.receipt)
 
@@ -204,7 +206,7 @@ def test_a_change_in_the_work_is_progress_and_silence_is_none(tmp_path: Path) ->
             assert outcome.receipt is not None
             assert outcome.receipt.elapsed_ms > 2_500 + 1_000
             assert outcome.receipt.last_evidence is not None
-            assert outcome.receipt.last_evidence.sign is Sign.WORK
+            assert outcome.receipt.last_evidence.sign is EvidenceKind.WORK
             assert "file" in outcome.receipt.last_evidence.what
 
     asyncio.run(main())

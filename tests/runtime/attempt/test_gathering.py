@@ -13,7 +13,7 @@ import pytest
 from allswell.domain.agents.output import AgentLine
 from allswell.domain.agents.refusal import ProviderRefusal
 from allswell.runtime.attempt.output import LineFinder, OutputReader
-from allswell.runtime.attempt.progress import WorkLook, look_at
+from allswell.runtime.attempt.progress import FolderComparison, look_at
 from tests import patience
 from tests.runtime.process.stage import until
 
@@ -176,7 +176,7 @@ def test_a_watcher_who_goes_away_closes_the_pipe() -> None:
 def test_changes_in_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("1")
-    look = WorkLook(tmp_path)
+    look = FolderComparison(tmp_path)
     assert look.changed(look.look()) is None, "the first look has nothing to compare with"
     assert look.changed(look.look()) is None
     (tmp_path / "src" / "main.py").write_text("12")
@@ -193,9 +193,9 @@ def test_changes_in_a_folder_are_named(tmp_path: Path) -> None:
 def test_a_look_at_a_folder_is_bounded(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"file {number}").touch()
-    look = WorkLook(tmp_path, most=5)
+    look = FolderComparison(tmp_path, most=5)
     assert len(look.look()) == 5
-    assert WorkLook(tmp_path / "nowhere").look() == {}
+    assert FolderComparison(tmp_path / "nowhere").look() == {}
 
 
 def test_a_look_at_processes_tells_who_works_and_who_writes() -> None:

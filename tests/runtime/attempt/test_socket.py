@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.quota import Quota
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
@@ -63,7 +63,7 @@ def test_a_check_in_is_noted_and_answered_with_orders(tmp_path: Path) -> None:
             assert row is not None
             assert row.lease is not None
             assert (row.lease.note, row.lease.progress) == ("half of it", 0.5)
-            assert any(seen.sign is Sign.CHECKIN and "half of it" in seen.what for seen in here.seen)
+            assert any(seen.sign is EvidenceKind.CHECKIN and "half of it" in seen.what for seen in here.seen)
             (here.folder / "go").touch()
             await running
             with pytest.raises(Unavailable, match="does not answer"):
@@ -263,7 +263,7 @@ def test_lines_of_a_protocol_are_progress_and_name_the_session(tmp_path: Path) -
             line = '{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]},"session_id":"s-1"}'
             attempt = await here.shell(f"echo plain words; echo '{line}'; exit 1")
             outcome = await attempt.run()
-            assert [seen.what for seen in here.seen if seen.sign is Sign.PROTOCOL] == ["claude: tool_use Bash"]
+            assert [seen.what for seen in here.seen if seen.sign is EvidenceKind.PROTOCOL] == ["claude: tool_use Bash"]
             assert outcome.receipt is not None
             assert outcome.receipt.session == "claude:s-1"
             assert outcome.receipt.advice.resume == ("claude --resume s-1",)
@@ -276,7 +276,7 @@ def test_what_an_agent_says_while_it_is_being_started_is_told_to_the_store_too(t
     async def main() -> None:
         async with stage(tmp_path) as here:
             attempt = await here.shell("sleep 60")
-            attempt._gathering.heard(Sign.PROTOCOL, "claude: system init")
+            attempt._gathering.heard(EvidenceKind.PROTOCOL, "claude: system init")
             running = asyncio.ensure_future(attempt.run())
             row = await here.watch.task(attempt.lease.task)
             while row is None or row.lease is None or row.lease.checkin_at is None:

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from allswell.runtime.attempt import SharedSampler
-from allswell.runtime.attempt.progress import WorkLook
+from allswell.runtime.attempt.progress import FolderComparison
 from allswell.testing.loop import run
 
 
-class Counted(WorkLook):
+class Counted(FolderComparison):
     """A folder, and how often it was looked at."""
 
     looks = 0
@@ -44,7 +44,7 @@ def test_who_works_in_the_same_folder_shares_a_look_that_is_new_enough(tmp_path:
 def test_one_who_waits_no_more_takes_nobody_along(tmp_path: Path) -> None:
     async def main() -> None:
         tower = SharedSampler()
-        waiting = [asyncio.ensure_future(tower.look_at_work(WorkLook(tmp_path), since=0.0)) for _ in range(2)]
+        waiting = [asyncio.ensure_future(tower.look_at_work(FolderComparison(tmp_path), since=0.0)) for _ in range(2)]
         trees = [asyncio.ensure_future(tower.look_at(os.getpid())) for _ in range(2)]
         await asyncio.sleep(0)
         waiting[0].cancel()

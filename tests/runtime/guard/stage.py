@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.incident import Incident
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 from allswell.runtime.guard.guard import RetryBudgets
 from allswell.testing.loop import VirtualClock, run
 
@@ -35,7 +35,7 @@ class Stage:
         self.draw = draw
         self.told: list[Incident] = []
         self.budgets = RetryBudgets()
-        self.around = Surroundings(
+        self.around = GuardEnvironment(
             breakers=self.breakers, budgets=self.budgets, clock=self.clock, draw=lambda: self.draw
         )
 

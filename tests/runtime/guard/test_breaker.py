@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from allswell.domain.check.model import Figure
+from allswell.domain.check.model import CheckFigure
 from allswell.domain.check.retries import Retrying, hanging
-from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, CallRefused, FailureAnswer, Permit, Stand
+from allswell.domain.service.breaker import BreakerPolicy, BreakerState, CallOutcome, CallRefused, FailureAnswer, Permit
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import BreakerOpen
@@ -53,7 +53,7 @@ def test_three_failures_in_a_row_open_it_for_30_seconds_and_a_success_closes_it(
             assert caught.value.retry_after == PAUSE * 1_000 - now()
         await asyncio.sleep(0.001)
         assert await guard.call(Service()) == "answer"
-        assert stage.breakers.standing("s")[0] is Stand.CLOSED
+        assert stage.breakers.standing("s")[0] is BreakerState.CLOSED
         assert stage.breakers.standing("s")[1].failures == 0
         assert [kind for kind in stage.kinds() if kind.startswith("Breaker")] == ["BreakerOpened", "BreakerClosed"]
 
@@ -122,7 +122,7 @@ def test_fifty_threads_on_a_half_open_breaker_send_exactly_one_probe() -> None:
         thread.join()
     probes = [one for one in given if isinstance(one, Permit)]
     assert (len(given), len(probes)) == (50, 1)
-    assert all(one.stand is Stand.PROBING for one in given if isinstance(one, CallRefused))
+    assert all(one.stand is BreakerState.PROBING for one in given if isinstance(one, CallRefused))
 
 
 Ending = Callable[[Stage, Service], Awaitable[str]]
@@ -163,7 +163,7 @@ def test_a_probe_that_is_cancelled_or_hangs_frees_the_slot_and_reopens(
         await asyncio.sleep(PAUSE)
         assert await ending(stage, Service(takes=9.0)) == ends
         stand, row = stage.breakers.standing("s")
-        assert (stand, row.failures, row.probe_until) == (Stand.OPEN, failures, None)
+        assert (stand, row.failures, row.probe_until) == (BreakerState.OPEN, failures, None)
         await asyncio.sleep(PAUSE)
         assert await outcome(stage.guard(ONCE).call(Service())) == "well"
 
@@ -182,7 +182,7 @@ def test_a_probe_whose_caller_died_expires_and_has_no_say_any_more() -> None:
         assert await outcome(stage.guard(ONCE).call(Service())) == "refused"
         assert stage.breakers.standing("s")[1].failures == 4
         stage.breakers.report(dead, CallOutcome.HEALTHY, policy)
-        assert stage.breakers.standing("s")[0] is Stand.OPEN
+        assert stage.breakers.standing("s")[0] is BreakerState.OPEN
         await asyncio.sleep(PAUSE)
         assert await outcome(stage.guard(ONCE).call(Service())) == "well"
 
@@ -200,7 +200,7 @@ def test_calls_admitted_before_it_opened_neither_close_it_nor_count_again() -> N
         await asyncio.sleep(1)
         await fail(stage)
         await good
-        assert stage.breakers.standing("s")[0] is Stand.OPEN
+        assert stage.breakers.standing("s")[0] is BreakerState.OPEN
         await asyncio.gather(*bad)
         assert stage.breakers.standing("s")[1].failures == 3
         assert "Escalated" not in stage.kinds()
@@ -256,12 +256,12 @@ def test_statuses_that_blame_the_caller_are_no_failures_of_the_service(status: i
         for _ in range(10):
             with pytest.raises(Status):
                 await guard.call(Service([Status(status, "0")]))
-        assert stage.breakers.standing("s")[0] is Stand.CLOSED
+        assert stage.breakers.standing("s")[0] is BreakerState.CLOSED
         await fail(stage)
         await asyncio.sleep(PAUSE)
         with pytest.raises(Status):
             await guard.call(Service([Status(status, "0")]))
-        assert stage.breakers.standing("s")[0] is Stand.CLOSED  # it answers: that is what a probe asks
+        assert stage.breakers.standing("s")[0] is BreakerState.CLOSED  # it answers: that is what a probe asks
 
     play(scene())
 
@@ -277,7 +277,7 @@ def test_a_bug_of_the_caller_says_nothing_about_the_service() -> None:
         await asyncio.sleep(PAUSE)
         with pytest.raises(TypeError):
             await stage.guard(ONCE).call(Service([TypeError("ours")]))
-        assert stage.breakers.standing("s")[0] is Stand.OPEN
+        assert stage.breakers.standing("s")[0] is BreakerState.OPEN
 
     play(scene())
 
@@ -311,9 +311,9 @@ def test_a_retry_that_meets_an_open_breaker_waits_out_the_pause_if_its_budget_al
     ],
 )
 def test_check_sums_up_what_a_lone_caller_really_waits(policy: GuardPolicy) -> None:
-    attempt = Figure("timeouts.llm_call", 120_000)
+    attempt = CheckFigure("timeouts.llm_call", 120_000)
     made = hanging(
-        Retrying("a call", attempt, policy.retry, breaker=policy.breaker), Figure("timeouts.step", 3_600_000)
+        Retrying("a call", attempt, policy.retry, breaker=policy.breaker), CheckFigure("timeouts.step", 3_600_000)
     )
 
     async def scene() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.breaker import BreakerPolicy, BreakerState
 from allswell.domain.service.guard import GuardPolicy, RetryBudget
 from allswell.domain.service.incident import GaveUp, Parked, RateLimited, RetryScheduled
 from allswell.domain.service.retry import ErrorClass, RetryPolicy
@@ -59,7 +59,7 @@ def test_a_rate_limit_is_retried_five_times_after_retry_after_each_told_and_then
         assert [one.retry_after for one in stage.told if isinstance(one, RateLimited)] == [7_000] * 6
         assert isinstance(stage.told[-1], GaveUp)
         assert stage.told[-1].escalate
-        assert stage.breakers.standing("s")[0] is Stand.CLOSED
+        assert stage.breakers.standing("s")[0] is BreakerState.CLOSED
 
     play(scene())
 
@@ -358,6 +358,6 @@ def test_a_guard_of_the_same_service_passes_inside_its_own_probe() -> None:
                 await stage.guard(GuardPolicy(retry=RetryPolicy(retries=0))).call(Service([Status(500)]))
         await asyncio.sleep(30)
         assert await guard.call(guard.call, Service()) == "answer"
-        assert stage.breakers.standing("s")[0] is Stand.CLOSED
+        assert stage.breakers.standing("s")[0] is BreakerState.CLOSED
 
     play(scene())

@@ -13,7 +13,7 @@ import allswell
 from allswell.domain.service.breaker import CLEAN
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.retry import RetryPolicy
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 from allswell.timing import scopes
 from allswell.timing.scopes import ScopeTimeout, check_deadline, within
 from tests.runtime.guard.stage import Stage, now, play
@@ -38,7 +38,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> Hand:
 @pytest.mark.row("F3", "F8")
 def test_sync_code_that_is_told_that_its_time_is_up_is_not_called_again_in_the_grace(clock: Hand) -> None:
     breakers, slept, calls = MemoryBreakers(), list[float](), list[float]()
-    guard = Guard("s", on="here", around=Surroundings(breakers=breakers, sleep=slept.append))
+    guard = Guard("s", on="here", around=GuardEnvironment(breakers=breakers, sleep=slept.append))
 
     def work() -> None:
         calls.append(clock.now)
@@ -83,14 +83,14 @@ def test_a_body_that_answers_its_cancel_with_an_error_is_not_called_again_in_the
 @pytest.mark.row("F8")
 def test_a_thread_that_is_cut_off_by_a_scope_outside_tells_nothing_about_its_service() -> None:
     breakers, let_go = MemoryBreakers(), threading.Event()
-    guard = Guard("s", around=Surroundings(breakers=breakers))
+    guard = Guard("s", around=GuardEnvironment(breakers=breakers))
     for _ in range(4):
         with pytest.raises(ScopeTimeout, match=r"attempt 's' \(2m of its own\) reached the .* that step had left"):
             _within_20_ms(guard, let_go)
     assert breakers.standing("s")[1] == CLEAN
     once = GuardPolicy(attempt_timeout=20, retry=RetryPolicy(retries=0))
     with pytest.raises(ScopeTimeout), allswell.step(timeout="1m"):
-        Guard("s", once, around=Surroundings(breakers=breakers)).call_sync(let_go.wait, 30)
+        Guard("s", once, around=GuardEnvironment(breakers=breakers)).call_sync(let_go.wait, 30)
     assert breakers.standing("s")[1].failures == 1, "its own limit does"
     let_go.set()
 
@@ -135,7 +135,7 @@ def test_a_plain_generator_that_drips_ends_with_its_scope_and_with_its_attempt(o
             yield 1
 
     def inside(scope: allswell.Scope, policy: GuardPolicy) -> None:
-        guard = Guard("s", policy, on=on, around=Surroundings(breakers=MemoryBreakers()))
+        guard = Guard("s", policy, on=on, around=GuardEnvironment(breakers=MemoryBreakers()))
         with scope:
             for _ in guard(drip)():
                 pass
@@ -150,7 +150,7 @@ def test_a_plain_generator_that_drips_ends_with_its_scope_and_with_its_attempt(o
 def test_a_plain_generator_that_hangs_is_given_up_at_its_limit_and_begun_again_before_its_first_item() -> None:
     breakers, let_go, begun = MemoryBreakers(), threading.Event(), list[int]()
     policy = GuardPolicy(attempt_timeout=400, retry=RetryPolicy(backoff=0))
-    guard = Guard("s", policy, around=Surroundings(breakers=breakers))
+    guard = Guard("s", policy, around=GuardEnvironment(breakers=breakers))
 
     @guard
     def stream() -> Iterator[int]:

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.breaker import BreakerPolicy, BreakerState
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.incident import GaveUp, Waiting
 from allswell.domain.service.retry import RetryPolicy
@@ -124,9 +124,9 @@ def test_a_coroutine_that_is_thrown_away_gives_its_probe_back() -> None:
         await asyncio.sleep(30)
         thrown_away = stage.guard(ONCE).call(asyncio.Event().wait)
         thrown_away.send(None)
-        assert stage.breakers.standing("s")[0] is Stand.PROBING
+        assert stage.breakers.standing("s")[0] is BreakerState.PROBING
         thrown_away.close()
-        assert stage.breakers.standing("s")[0] is Stand.OPEN
+        assert stage.breakers.standing("s")[0] is BreakerState.OPEN
 
     play(scene())
 

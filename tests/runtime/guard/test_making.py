@@ -13,7 +13,7 @@ from allswell.domain.service.breaker import BreakerPolicy
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import Refused
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 
 NO_BREAKER = GuardPolicy(breaker=None)
 WRONG: Any = 5
@@ -70,7 +70,7 @@ def test_what_cannot_be_is_refused_where_it_is_made(made: object, code: str) -> 
 
 def test_a_plain_function_where_an_async_one_belongs_is_refused_and_called_once() -> None:
     calls: list[int] = []
-    made = Guard("s", around=Surroundings(breakers=MemoryBreakers()))
+    made = Guard("s", around=GuardEnvironment(breakers=MemoryBreakers()))
     blocks: Any = lambda: calls.append(1)  # noqa: E731 - any plain function
     with pytest.raises(Refused, match=r"returned NoneType, which cannot be awaited; use guard\.call_sync") as caught:
         asyncio.run(made.call(blocks))
@@ -79,7 +79,7 @@ def test_a_plain_function_where_an_async_one_belongs_is_refused_and_called_once(
 
 @pytest.mark.parametrize("on", ["thread", "here"])
 def test_an_async_function_where_a_plain_one_belongs_is_refused(on: Any) -> None:  # noqa: ANN401
-    made = Guard("s", on=on, around=Surroundings(breakers=MemoryBreakers()))
+    made = Guard("s", on=on, around=GuardEnvironment(breakers=MemoryBreakers()))
     sleep: Any = asyncio.sleep
     with pytest.raises(Refused) as caught:
         made.call_sync(sleep, 0)
@@ -97,7 +97,7 @@ def test_an_object_whose_call_is_async_is_awaited() -> None:
             return self.tries
 
     policy = GuardPolicy(retry=RetryPolicy(backoff=0))
-    guarded = Guard("s", policy, around=Surroundings(breakers=MemoryBreakers()))(Client())
+    guarded = Guard("s", policy, around=GuardEnvironment(breakers=MemoryBreakers()))(Client())
     assert asyncio.run(guarded()) == 2
 
 

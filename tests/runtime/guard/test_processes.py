@@ -8,7 +8,7 @@ import threading
 
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.retry import RetryPolicy
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 from tests import patience
 
 HOLDS_THE_LOCK_AND_FORKS = """
@@ -43,7 +43,7 @@ def test_one_guard_serves_many_threads_and_many_loops() -> None:
     """Each with a loop of its own, and some of them failing: nothing is lost in the counts."""
     breakers = MemoryBreakers()
     policy = GuardPolicy(retry=RetryPolicy(retries=0, backoff=0))
-    guard = Guard("s", policy, around=Surroundings(breakers=breakers))
+    guard = Guard("s", policy, around=GuardEnvironment(breakers=breakers))
     ended: list[int] = []
 
     async def answer(number: int) -> int:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from allswell.domain.service.breaker import CLEAN, BreakerPolicy, Stand
+from allswell.domain.service.breaker import CLEAN, BreakerPolicy, BreakerState
 from allswell.domain.service.guard import GuardPolicy
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 from tests.runtime.guard.stage import Stage, play
 
 ALONG = GuardPolicy(attempt_timeout=60_000, breaker=BreakerPolicy(open_after=1, escalate_after=1))
@@ -59,7 +59,7 @@ class Sends(httpx.BaseTransport):
 def _guard(hand: Hand, on: Literal["thread", "here"] = "thread") -> tuple[Guard, MemoryBreakers]:
     clock: Any = hand
     breakers = MemoryBreakers(clock)
-    return Guard("p", ALONG, on=on, around=Surroundings(breakers=breakers, clock=clock)), breakers
+    return Guard("p", ALONG, on=on, around=GuardEnvironment(breakers=breakers, clock=clock)), breakers
 
 
 def _shut(breakers: MemoryBreakers, hand: Hand) -> None:
@@ -105,7 +105,7 @@ def test_a_slow_reader_says_nothing_about_a_service(
         breakers.admit("p", ALONG.breaker or BreakerPolicy())
     assert seen == PIECES
     stand, state = breakers.standing("p")
-    assert (stand, state.failures, state.asked) == (Stand.CLOSED, 0, False)
+    assert (stand, state.failures, state.asked) == (BreakerState.CLOSED, 0, False)
 
 
 @pytest.mark.row("F8")
@@ -118,7 +118,7 @@ def test_a_service_that_drips_is_late_however_quick_its_reader_is() -> None:
         client.stream("GET", "http://p/") as answer,
     ):
         list(answer.iter_raw())
-    assert breakers.standing("p")[0] is Stand.OPEN
+    assert breakers.standing("p")[0] is BreakerState.OPEN
 
 
 class AsyncPieces(httpx.AsyncByteStream):
@@ -175,6 +175,6 @@ def test_a_slow_async_reader_says_nothing_about_a_service(
             stage.breakers.admit("s", ALONG.breaker or BreakerPolicy())
         assert seen == PIECES
         assert stage.breakers.standing("s")[1].failures == CLEAN.failures
-        assert stage.breakers.standing("s")[0] is Stand.CLOSED
+        assert stage.breakers.standing("s")[0] is BreakerState.CLOSED
 
     play(scene())

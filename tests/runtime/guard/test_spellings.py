@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from allswell.domain.service.breaker import Stand
+from allswell.domain.service.breaker import BreakerState
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import BreakerOpen, Refused
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 from allswell.timing.scopes import ScopeTimeout, current, remaining_ms
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 
@@ -33,7 +33,7 @@ class Waits:
         self.breakers = MemoryBreakers()
 
     def guard(self, policy: GuardPolicy = NO_BREAKER, *, on: str = "thread") -> Guard:
-        around = Surroundings(breakers=self.breakers, draw=lambda: 0.0, sleep=self.slept.append)
+        around = GuardEnvironment(breakers=self.breakers, draw=lambda: 0.0, sleep=self.slept.append)
         return Guard("s", policy, on=on, around=around)  # type: ignore[arg-type]
 
 
@@ -321,14 +321,14 @@ def test_a_block_that_runs_once_has_everything_but_retries() -> None:
             with pytest.raises(Status):
                 async with guard:
                     raise Status(500)
-        assert stage.breakers.standing("s")[0] is Stand.OPEN
+        assert stage.breakers.standing("s")[0] is BreakerState.OPEN
         with pytest.raises(BreakerOpen):
             async with guard:
                 raise AssertionError
         await asyncio.sleep(30)
         async with guard, guard:  # the inner one is part of the probe
             assert remaining_ms() == 120_000
-        assert stage.breakers.standing("s")[0] is Stand.CLOSED
+        assert stage.breakers.standing("s")[0] is BreakerState.CLOSED
         slow = stage.guard(GuardPolicy(attempt_timeout=500))
         with pytest.raises(ScopeTimeout):
             async with slow:

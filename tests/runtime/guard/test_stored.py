@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from allswell import Watch, guard
-from allswell.domain.service.breaker import BreakerPolicy, Stand, stand
+from allswell.domain.service.breaker import BreakerPolicy, BreakerState, stand
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.retry import RetryPolicy
 from allswell.domain.service.service import ServiceRow
@@ -80,7 +80,7 @@ def test_fifty_callers_of_five_processes_on_a_half_open_breaker_send_one_probe(s
         for other in others:
             await other.__aenter__()
         await shut(stage, guards(stage.watch))
-        assert stand((await row(stage)).state, stage.clock.wall()) is Stand.HALF_OPEN
+        assert stand((await row(stage)).state, stage.clock.wall()) is BreakerState.HALF_OPEN
         service = Service(takes=20)
         fleet = [guards(watch) for watch in (stage.watch, *others)]
         outcomes = await asyncio.gather(*(tries(fleet[number % 5], service) for number in range(50)))
@@ -195,7 +195,7 @@ def test_late_results_neither_open_nor_close() -> None:
                 await tries(mine, Service([Status(500)]))
             await asyncio.sleep(29.9)
             opened = await row(stage)
-            assert stand(opened.state, stage.clock.wall()) is Stand.OPEN
+            assert stand(opened.state, stage.clock.wall()) is BreakerState.OPEN
             assert await good == "answer"
             assert (await row(stage)) == opened
             assert await tries(mine, Service()) == "answer"

@@ -15,12 +15,12 @@ import openai
 import pytest
 
 from allswell.domain.receipts.step import Tokens
-from allswell.domain.service.breaker import BreakerPolicy, Stand
+from allswell.domain.service.breaker import BreakerPolicy, BreakerState
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.incident import Incident, SdkRepeats
 from allswell.domain.service.retry import RetryPolicy
 from allswell.errors import BreakerOpen, ServiceParked
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard import Guard, GuardEnvironment, MemoryBreakers
 from allswell.runtime.guard.transport import ExchangeLedger, in_ledger
 from allswell.testing.provider import (
     AnyAct,
@@ -57,7 +57,7 @@ class Desk(NamedTuple):
 def desk(policy: GuardPolicy = POLICY) -> Desk:
     told: list[Incident] = []
     breakers = MemoryBreakers()
-    return Desk(Guard("p", policy, on_incident=told.append, around=Surroundings(breakers=breakers)), told, breakers)
+    return Desk(Guard("p", policy, on_incident=told.append, around=GuardEnvironment(breakers=breakers)), told, breakers)
 
 
 Ask = Callable[[Provider, Guard], str]
@@ -278,7 +278,7 @@ def test_the_breaker_opens_and_the_sdk_does_not_call(provider: Provider, client:
     with pytest.raises((BreakerOpen, *SDK_ERRORS)):
         WHOLE[client](provider, standing.guard)
     assert len(provider.requests) == 3
-    assert standing.breakers.standing("p")[0] is Stand.OPEN
+    assert standing.breakers.standing("p")[0] is BreakerState.OPEN
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.runtime.process import Ending, TreeRecord, end_left_over, find_left_over
+from allswell.runtime.process import EndCause, TreeRecord, end_left_over, find_left_over
 from tests.runtime.process.stage import IGNORING, ROOT, Scene, parent, state, tagged, until
 
 GRACE_MS = 300
@@ -106,7 +106,7 @@ def test_a_killed_warden_takes_no_tree_with_it_and_is_replaced(stage: Scene) -> 
     (stage.folder / "fifo").write_text("go on\n")
     result = handle.wait()
     assert result is not None
-    assert (result.ending, result.exit_code) == (Ending.EXITED, 7)
+    assert (result.ending, result.exit_code) == (EndCause.EXITED, 7)
 
 
 def test_a_warden_killed_with_an_order_in_its_hands_costs_nothing(stage: Scene) -> None:
@@ -131,7 +131,7 @@ def test_what_a_killed_reaper_leaves_is_killed_by_the_warden(stage: Scene) -> No
     os.kill(handle.record.reaper, signal.SIGKILL)
     result = handle.wait()
     assert result is not None
-    assert (result.ending, result.exit_code) == (Ending.LOST, None)
+    assert (result.ending, result.exit_code) == (EndCause.LOST, None)
     until(lambda: len(stage.living()) == 3)  # those of the other one: nobody touched them
     assert other.wait(0.0) is None
 

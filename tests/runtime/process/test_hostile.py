@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from allswell.runtime.attempt.progress import look_at
-from allswell.runtime.process import Ending, Handle, Result, leftovers, working_in
+from allswell.runtime.process import EndCause, Handle, ProcessResult, leftovers, working_in
 from tests import patience
 from tests.runtime.process.stage import Scene, parent, state, until
 
@@ -38,7 +38,7 @@ def pid_in(file: Path) -> int:
     return int(file.read_text())
 
 
-def ended(handle: Handle) -> Result:
+def ended(handle: Handle) -> ProcessResult:
     result = handle.end_now(GRACE_MS)
     assert handle.result is result
     return result
@@ -50,7 +50,7 @@ def test_who_stops_its_reaper_is_ended_all_the_same(stage: Scene, kind: str) -> 
     handle = stage.shell(f"trap '' TERM; {STOPS[kind]}")
     warden = parent(handle.record.reaper)
     result = ended(handle)
-    assert (result.ending, result.survivors, result.proven) == (Ending.STOPPED, (), True)
+    assert (result.ending, result.survivors, result.proven) == (EndCause.STOPPED, (), True)
     assert stage.living() == []
     until(lambda: state(handle.record.reaper) in "ZX")
     os.kill(warden, signal.SIGCONT)
@@ -60,7 +60,7 @@ def test_who_stops_its_reaper_is_ended_all_the_same(stage: Scene, kind: str) -> 
 def test_a_stopped_reaper_is_continued_at_once_and_its_output_goes_on(stage: Scene) -> None:
     result = stage.start("sh", "-c", "kill -STOP $PPID; echo still heard; exit 3").wait()
     assert result is not None
-    assert (result.ending, result.exit_code) == (Ending.EXITED, 3)
+    assert (result.ending, result.exit_code) == (EndCause.EXITED, 3)
     assert stage.stdout.read() == b"still heard\n"
 
 
@@ -73,7 +73,7 @@ def test_who_stops_the_warden_and_kills_its_reaper_is_found_although_it_hides(st
     hidden = pid_in(stage.folder / "hidden")
     result = handle.wait()
     assert result is not None
-    assert (result.ending, result.survivors, result.proven) == (Ending.LOST, (), True)
+    assert (result.ending, result.survivors, result.proven) == (EndCause.LOST, (), True)
     assert state(hidden) in "ZX"
     assert stage.living() == []
 
@@ -90,7 +90,7 @@ def test_who_kills_both_is_found_by_what_was_seen_before(stage: Scene) -> None:
             os.kill(pid, number)
     result = handle.wait()
     assert result is not None
-    assert (result.ending, result.survivors) == (Ending.LOST, ())
+    assert (result.ending, result.survivors) == (EndCause.LOST, ())
     assert not result.proven, "nobody is left who would know"
     assert state(hidden) in "ZX"
     assert stage.living() == []

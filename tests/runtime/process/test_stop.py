@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.runtime.process import KEEPER, Ending, Handle, begin, find_left_over
+from allswell.runtime.process import KEEPER, EndCause, Handle, begin, find_left_over
 from allswell.runtime.process.apart.tree import below
 from tests.runtime.process.stage import DOUBLE, KINDS, Scene, hanging, setting, state, until
 
@@ -31,7 +31,7 @@ def test_nobody_survives_a_stop(stage: Scene, kind: str) -> None:
     result = handle.wait()
     assert stage.living() == []
     assert result is not None
-    assert result.ending is Ending.STOPPED
+    assert result.ending is EndCause.STOPPED
     assert result.killed
     assert result.survivors == ()
     assert find_left_over(handle.record).nothing
@@ -43,7 +43,7 @@ def test_a_command_whose_start_hangs_is_ended_too(stage: Scene) -> None:
         until(lambda: handle.record.reaper or handle.wait(0.01))
         assert not handle.has_started
         result = handle.end_now(GRACE_MS)
-    assert (result.ending, result.survivors, result.proven) == (Ending.STOPPED, (), True)
+    assert (result.ending, result.survivors, result.proven) == (EndCause.STOPPED, (), True)
     assert not (stage.folder / "began").exists()
 
 
@@ -99,7 +99,7 @@ def test_who_obeys_has_time_to_clean_up_and_nobody_is_killed(stage: Scene) -> No
     handle.stop(60_000)
     result = handle.wait()
     assert result is not None
-    assert (result.exit_code, result.killed, result.ending) == (5, False, Ending.STOPPED)
+    assert (result.exit_code, result.killed, result.ending) == (5, False, EndCause.STOPPED)
     assert stage.stdout.read() == b"cleaned\n"
 
 
@@ -118,7 +118,7 @@ def test_whom_a_command_leaves_running_is_ended_with_it(stage: Scene) -> None:
     handle = stage.start("sh", "-c", "(setsid sleep 600 &); sleep 600 & exit 7", grace_ms=60_000)
     result = handle.wait()
     assert result is not None
-    assert (result.exit_code, result.ending) == (7, Ending.EXITED)
+    assert (result.exit_code, result.ending) == (7, EndCause.EXITED)
     assert result.left_behind == 2
     assert stage.living() == []
 
@@ -126,13 +126,13 @@ def test_whom_a_command_leaves_running_is_ended_with_it(stage: Scene) -> None:
 def test_a_signal_from_elsewhere_is_told_apart(stage: Scene) -> None:
     result = stage.start("sh", "-c", "kill -SEGV $$").wait()
     assert result is not None
-    assert (result.ending, result.signal, result.exit_code) == (Ending.SIGNALLED, signal.SIGSEGV, None)
+    assert (result.ending, result.signal, result.exit_code) == (EndCause.SIGNALLED, signal.SIGSEGV, None)
 
 
 def test_a_command_that_kills_its_own_group_does_not_reach_its_reaper(stage: Scene) -> None:
     result = stage.start("sh", "-c", "kill -KILL 0").wait()
     assert result is not None
-    assert (result.ending, result.signal) == (Ending.SIGNALLED, signal.SIGKILL)
+    assert (result.ending, result.signal) == (EndCause.SIGNALLED, signal.SIGKILL)
 
 
 def test_a_tree_stands_still_and_goes_on(stage: Scene) -> None:

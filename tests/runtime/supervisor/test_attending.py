@@ -16,7 +16,7 @@ from allswell.runtime.agents.function import Work
 from allswell.runtime.attempt import SharedSampler
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.supervisor import SupervisorPlan
-from allswell.runtime.supervisor.attempt import AttemptSupervisor, Shared
+from allswell.runtime.supervisor.attempt import AttemptSupervisor, SharedServices
 from allswell.runtime.supervisor.console import ConsoleReporter
 from allswell.runtime.supervisor.dispatch import Slot
 from allswell.runtime.supervisor.usage import Accounts
@@ -42,7 +42,7 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
         assert lease is not None
         spec = AgentSpec(name="ada", function=f"{__name__}:checks_in_once", cwd=str(tmp_path), grace=0, idle=400_000)
         plan = SupervisorPlan(Fleet({"ada": spec}), StateDir(tmp_path / ".allswell"), clock=stage.clock)
-        shared = Shared(
+        shared = SharedServices(
             SharedSampler(),
             asyncio.Semaphore(1),
             lambda _who, _usage: None,
@@ -95,7 +95,7 @@ def test_an_attempt_that_never_began_leaves_a_receipt_too(tmp_path: Path) -> Non
             assert lease is not None
             spec = AgentSpec(name="ada", function=f"{__name__}:{function}", cwd=str(tmp_path), grace=0)
             plan = SupervisorPlan(Fleet({"ada": spec}), home, tell=said.append)
-            shared = Shared(
+            shared = SharedServices(
                 SharedSampler(), turn, lambda _who, _usage: None, ConsoleReporter(said.append), Accounts(watch, plan)
             )
             return AttemptSupervisor(watch, plan, Slot(spec, AgentId("ada")), lease, shared)

@@ -13,7 +13,7 @@ from allswell import Watch, make_watch
 from allswell.domain.ids import AgentId
 from allswell.engine.lease import Lease
 from allswell.errors import Unavailable
-from allswell.runtime.supervisor.dispatch import Dispatch, Slot
+from allswell.runtime.supervisor.dispatch import Dispatcher, Slot
 from allswell.store.memory import MemoryStore
 from tests import patience
 from tests.runtime.supervisor.stage import standin
@@ -38,9 +38,9 @@ class _Interrupted:
         return lease
 
 
-def _dispatcher(watch: Any, *, halted: asyncio.Event) -> Dispatch:  # noqa: ANN401 - a watch, or one that is interrupted
+def _dispatcher(watch: Any, *, halted: asyncio.Event) -> Dispatcher:  # noqa: ANN401 - a watch, or one that is interrupted
     spec = standin()
-    return Dispatch(
+    return Dispatcher(
         watch,
         spec,
         [Slot(spec, AgentId("agent"))],

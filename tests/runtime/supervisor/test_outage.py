@@ -20,7 +20,7 @@ from allswell.engine.timings import Timings
 from allswell.errors import LeaseLost
 from allswell.runtime.attempt import AttemptOutcome, report
 from allswell.runtime.attempt.record import InFlightRecord
-from allswell.runtime.process import Ending, Result
+from allswell.runtime.process import EndCause, ProcessResult
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.supervisor import Supervisor, SupervisorPlan
 from allswell.testing.faulty import FaultyStore
@@ -307,7 +307,7 @@ def test_what_an_agent_brought_is_offered_also_where_the_store_has_not_said_that
         assert lease is not None
         await outage.watch.held(lease.task, lease.token, lease.agent).release("taken from it")
         assert lease.lost is None
-        came = AttemptOutcome(End.LEASE_LOST, "exit code 0, but too late", Result(Ending.EXITED, 0, None))
+        came = AttemptOutcome(End.LEASE_LOST, "exit code 0, but too late", ProcessResult(EndCause.EXITED, 0, None))
         await report(lease, came)
         assert [one.late for one in await outage.watch.attempts(task)] == ['{"exit_code":0}']
 

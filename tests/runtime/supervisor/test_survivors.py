@@ -18,7 +18,7 @@ from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.agents.status import PRESENCE_PREFIX
 from allswell.engine.status.agents import free, view_survivors
 from allswell.engine.status.agents import look as crew
-from allswell.engine.status.verdict import Concern, look
+from allswell.engine.status.verdict import VerdictItem, look
 from allswell.runtime.attempt.orphans import noted, still_running
 from allswell.runtime.process import Handle
 from tests.runtime.process.stage import parent, state
@@ -81,7 +81,7 @@ def test_that_a_reaper_was_stopped_is_said_once_and_shown_as_long_as_its_agent_w
         said = f"its reaper (process {reaper}) was stopped, and was continued at once; its limits hold"
         assert told.data == {"evidence": said}
 
-        async def shown() -> tuple[Concern, ...]:
+        async def shown() -> tuple[VerdictItem, ...]:
             return (await look(night.watch.views)).concerns
 
         (concern,) = await night.until(shown)

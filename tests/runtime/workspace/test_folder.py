@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from allswell.domain.receipts.snapshot import SnapshotLimits, Why
+from allswell.domain.receipts.snapshot import OmissionReason, SnapshotLimits
 from allswell.runtime.workspace.recover import recover
 from allswell.runtime.workspace.snapshot import list_snapshots, take
 from tests.runtime.workspace.repository import files_in, write
@@ -26,7 +26,7 @@ def test_every_file_is_copied_and_comes_back(tmp_path: Path) -> None:
     before = files_in(folder)
     snapshot = take(folder, "t_1", 1, reason="a test")
     assert files_in(folder) == before
-    assert [(one.path, one.why) for one in snapshot.left_out] == [("fifo", Why.SPECIAL)]
+    assert [(one.path, one.why) for one in snapshot.left_out] == [("fifo", OmissionReason.SPECIAL)]
     assert take(folder, "t_1", 1, reason="again") == snapshot
     assert list_snapshots(folder) == [snapshot]
     recover(snapshot, into=tmp_path / "back")
@@ -48,7 +48,7 @@ def test_limits_hold(tmp_path: Path) -> None:
     write(folder, "small", "s")
     write(folder, "big", "b" * 1_000)
     snapshot = take(folder, "t_1", 1, reason="a test", limits=SnapshotLimits(max_file=100))
-    assert [(one.path, one.why) for one in snapshot.left_out] == [("big", Why.TOO_BIG)]
+    assert [(one.path, one.why) for one in snapshot.left_out] == [("big", OmissionReason.TOO_BIG)]
     assert set(files_in(Path(snapshot.name) / "files")) == {b"small"}
 
 

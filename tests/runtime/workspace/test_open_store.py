@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.receipts.snapshot import Why
+from allswell.domain.receipts.snapshot import OmissionReason
 from allswell.runtime.workspace.snapshot import take
 from tests.runtime.workspace.repository import git, write
 
@@ -27,8 +27,8 @@ def test_a_store_that_this_process_has_open_is_never_opened_by_a_snapshot(tmp_pa
         store.execute("INSERT INTO t VALUES (1)")
         kept = take(folder, "t_a", 1, reason="test")
         assert {one.path: one.why for one in kept.left_out} == {
-            "watch.db": Why.SPECIAL,
-            "watch.db-journal": Why.SPECIAL,
+            "watch.db": OmissionReason.SPECIAL,
+            "watch.db-journal": OmissionReason.SPECIAL,
         }
         other = f"import sqlite3; sqlite3.connect({str(folder / 'watch.db')!r}, timeout=0).execute('BEGIN IMMEDIATE')"
         done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=False)

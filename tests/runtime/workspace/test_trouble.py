@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.receipts.snapshot import SnapshotLimits, Why
+from allswell.domain.receipts.snapshot import OmissionReason, SnapshotLimits
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.workspace import snapshot as storing
 from allswell.runtime.workspace import survey
@@ -90,10 +90,10 @@ def test_an_unreadable_file_costs_only_itself(open_tmp: Path) -> None:
     def work() -> None:
         snapshot = take(repo, "t_1", 1, reason="a test")
         assert [(one.path, one.why) for one in snapshot.left_out] == [
-            ("locked/", Why.UNREADABLE),
-            ("locked/tracked", Why.UNREADABLE),
-            ("secret", Why.UNREADABLE),
-            ("shut", Why.UNREADABLE),
+            ("locked/", OmissionReason.UNREADABLE),
+            ("locked/tracked", OmissionReason.UNREADABLE),
+            ("secret", OmissionReason.UNREADABLE),
+            ("shut", OmissionReason.UNREADABLE),
         ]
         assert not snapshot.whole
 
@@ -116,7 +116,7 @@ def test_outside_git_an_unreadable_folder_is_named_too(open_tmp: Path) -> None:
 
     def work() -> None:
         snapshot = take(folder, "t_1", 1, reason="a test")
-        assert [(one.path, one.why) for one in snapshot.left_out] == [("in/locked/", Why.UNREADABLE)]
+        assert [(one.path, one.why) for one in snapshot.left_out] == [("in/locked/", OmissionReason.UNREADABLE)]
 
     as_nobody(open_tmp, work)
 
@@ -149,7 +149,7 @@ def test_a_file_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(taking, "survey", then_remove)
     snapshot = take(repo, "t_1", 1, reason="a test")
-    assert [(one.path, one.why) for one in snapshot.left_out] == [("b", Why.VANISHED)]
+    assert [(one.path, one.why) for one in snapshot.left_out] == [("b", OmissionReason.VANISHED)]
     recover(snapshot, into=tmp_path / "back")
     assert set(files_in(tmp_path / "back")) == {b"a", b"c"}
 
@@ -189,7 +189,7 @@ def test_a_big_file_that_shrinks_while_it_is_read_is_left_out(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "read", and_cut)
     snapshot = take(repo, "t_1", 1, reason="a test")
-    assert [(one.path, one.why) for one in snapshot.left_out] == [("big", Why.CHANGED)]
+    assert [(one.path, one.why) for one in snapshot.left_out] == [("big", OmissionReason.CHANGED)]
     assert git(repo, "ls-tree", "--name-only", snapshot.id) == b"small\n"
 
 
@@ -202,7 +202,10 @@ def test_what_is_too_much_is_listed_and_small_files_come_first(tmp_path: Path) -
     for size in (10, 20, 30, 40, 500):
         write(repo, f"new{size}", "n" * size)
     snapshot = take(repo, "t_1", 1, reason="a test", limits=SnapshotLimits(max_file=100, max_bytes=130))
-    assert {one.path: one.why for one in snapshot.left_out} == {"new40": Why.OVER_BUDGET, "new500": Why.TOO_BIG}
+    assert {one.path: one.why for one in snapshot.left_out} == {
+        "new40": OmissionReason.OVER_BUDGET,
+        "new500": OmissionReason.TOO_BIG,
+    }
     recover(snapshot, into=tmp_path / "back")
     assert set(files_in(tmp_path / "back")) == {b"tracked", b"new10", b"new20", b"new30"}
 
@@ -240,7 +243,7 @@ def test_when_time_is_up_the_rest_is_listed(tmp_path: Path) -> None:
         write(repo, f"f{number:02}", "f")
     make(repo / "inner", i="i")
     snapshot = take(repo, "t_1", 1, reason="a test", limits=SnapshotLimits(timeout=12_500), clock=Ticking())
-    late = [one.path for one in snapshot.left_out if one.why is Why.OUT_OF_TIME]
+    late = [one.path for one in snapshot.left_out if one.why is OmissionReason.OUT_OF_TIME]
     assert 0 < len(late) < 21
     recover(snapshot, into=tmp_path / "back")
     assert len(files_in(tmp_path / "back")) == 21 - len(late)

@@ -23,7 +23,7 @@ from allswell.domain.ids import Millis
 from allswell.domain.notify.delivery import Delivery
 from allswell.domain.question import RETRY, SKIP, SPLIT
 from allswell.domain.rules.event import Entry, Position
-from allswell.engine.access.keys import Keyring, SessionDesk, make_link
+from allswell.engine.access.keys import Keyring, LoginService, make_link
 from tests.patience import SECONDS
 
 HOUR = 3_600_000
@@ -238,7 +238,7 @@ async def _people(watch: allswell.Watch) -> None:
     await keys.create("op", ["operator"], lasts=300 * HOUR)
     await keys.create("gone", ["viewer"])
     await keys.revoke("gone", by="cleo")
-    await SessionDesk(watch).enter(await make_link(watch, "op", by="cleo"))
+    await LoginService(watch).enter(await make_link(watch, "op", by="cleo"))
     failed = await watch.submit("dismissed")
     await (await _hold(watch, "dismissed", "ada")).release("not now")
     await (await _hold(watch, "dismissed", "ada")).fail("no such file", error_class="validation")

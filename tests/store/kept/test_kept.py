@@ -19,7 +19,7 @@ from allswell.domain.notify.delivery import DeliveryFilter
 from allswell.domain.run.run import Fanout
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.access.keys import Keyring
-from allswell.store.port import Wanted
+from allswell.store.port import RowRequest
 from tests.interfaces.cli.upkeep import run
 from tests.patience import SECONDS
 from tests.store.kept.make import HERE
@@ -145,7 +145,7 @@ def test_a_walk_over_leases_goes_on_where_it_was(url: str) -> None:
         store = store_for(url)
         await store.open()
         try:
-            found = (await read(store, Wanted(spreads=["r_x~1", "t_y"]))).spreads
+            found = (await read(store, RowRequest(spreads=["r_x~1", "t_y"]))).spreads
         finally:
             await store.close()
         assert found == {

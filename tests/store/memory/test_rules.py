@@ -8,7 +8,7 @@ import pytest
 from allswell.domain.ids import AgentId, Millis, QuestionId, TaskId, Token
 from allswell.errors import Bug
 from allswell.store.memory import MemoryStore
-from allswell.store.port import LockKind, RowChanges, Transaction, Wanted
+from allswell.store.port import LockKind, RowChanges, RowRequest, Transaction
 from tests.support.conformance import rows
 from tests.support.conformance.place import ids, write
 
@@ -38,21 +38,21 @@ def perform(work: Work, *, strict: bool = True) -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(spreads=["t_1"]),
-        Wanted(runs=[rows.run("r_1").id]),
-        Wanted(services=["s"]),
-        Wanted(agents=[AgentId("alice")]),
-        Wanted(questions=[QuestionId("q_1.1")]),
-        Wanted(tasks=[ONE]),
-        Wanted(leases=[ONE]),
-        Wanted(attempts=[(ONE, Token(1))]),
-        Wanted(awaited=[ONE]),
-        Wanted(payloads=[ONE]),
-        Wanted(bars=[ONE]),
-        Wanted(tasks=ids("t_none")),
+        RowRequest(spreads=["t_1"]),
+        RowRequest(runs=[rows.run("r_1").id]),
+        RowRequest(services=["s"]),
+        RowRequest(agents=[AgentId("alice")]),
+        RowRequest(questions=[QuestionId("q_1.1")]),
+        RowRequest(tasks=[ONE]),
+        RowRequest(leases=[ONE]),
+        RowRequest(attempts=[(ONE, Token(1))]),
+        RowRequest(awaited=[ONE]),
+        RowRequest(payloads=[ONE]),
+        RowRequest(bars=[ONE]),
+        RowRequest(tasks=ids("t_none")),
     ],
 )
-def test_reading_without_a_lock(wanted: Wanted) -> None:
+def test_reading_without_a_lock(wanted: RowRequest) -> None:
     with pytest.raises(Bug, match=r"reads .* which is not locked"):
         perform(lambda tx: tx.read(wanted))
 
@@ -60,7 +60,7 @@ def test_reading_without_a_lock(wanted: Wanted) -> None:
 def test_a_task_lock_does_not_cover_its_lease() -> None:
     async def work(tx: Transaction) -> None:
         await tx.lock(LockKind.TASK, ["t_1"])
-        await tx.read(Wanted(leases=[ONE]))
+        await tx.read(RowRequest(leases=[ONE]))
 
     with pytest.raises(Bug, match="lease t_1, which is not locked"):
         perform(work)
@@ -80,7 +80,7 @@ def test_reading_what_lock_did_not_return() -> None:
             asked.set()
             while not made.is_set():
                 await tx.lanes()
-            await tx.read(Wanted(tasks=[ONE]))
+            await tx.read(RowRequest(tasks=[ONE]))
 
         running = asyncio.ensure_future(store.transact(work))
         await asked.wait()
@@ -230,7 +230,7 @@ def test_after_an_error_nothing_but_rolling_back_is_left() -> None:
     async def work(tx: Transaction) -> None:
         await tx.lock(LockKind.TASK, ["t_1"])
         with pytest.raises(Bug):
-            await tx.read(Wanted(tasks=ids("t_2")))
+            await tx.read(RowRequest(tasks=ids("t_2")))
         with pytest.raises(Bug):
             await tx.now()
 

@@ -10,7 +10,7 @@ from allswell.domain.rules.event import Position
 from allswell.domain.task.model import OPEN, State, WaitState
 from allswell.errors import Bug, Unavailable
 from allswell.store.memory import AnswerLost, MemoryStore
-from allswell.store.port import CommitUnknown, LockKind, RowChanges, Transaction, Wanted
+from allswell.store.port import CommitUnknown, LockKind, RowChanges, RowRequest, Transaction
 from allswell.testing.loop import DeterministicLoop, VirtualClock
 from tests.support.conformance import rows
 from tests.support.conformance.place import take, write
@@ -157,7 +157,7 @@ def _race_for_one_task(seed: int) -> int:
 
         async def claim(tx: Transaction) -> tuple[int, int]:
             picked = list(await tx.pick([1], 1, None))
-            ready = (await tx.read(Wanted(tasks=picked))).ready
+            ready = (await tx.read(RowRequest(tasks=picked))).ready
             if ready:
                 await tx.write(RowChanges(drop_ready=list(ready.values()), new_leases=[rows.lease("t_1")]))
             return len(picked), len(ready)

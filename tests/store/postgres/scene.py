@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.rules.event import Event
-from allswell.domain.task.model import OPEN, Ready, Spec, Task, TaskHistory, rank
+from allswell.domain.task.model import OPEN, ReadyTask, Spec, Task, TaskHistory, rank
 from allswell.store.port import RowChanges, Transaction
 from allswell.store.postgres import PostgresStore
 
@@ -72,7 +72,7 @@ async def put_tasks(store: PostgresStore, ids: Sequence[str], *, ready: int | No
     """Commit plain tasks; with a lane, as ready ones in the order given."""
     ages = enumerate(ids, AT)
     tasks = [replace(task(id_, ready or 1), created_at=Millis(at), rank=rank(0, at)) for at, id_ in ages]
-    rows = [] if ready is None else [Ready(row.id, ready, row.rank) for row in tasks]
+    rows = [] if ready is None else [ReadyTask(row.id, ready, row.rank) for row in tasks]
     await put(store, RowChanges(new_tasks=[(row, "null") for row in tasks], new_ready=rows))
 
 

@@ -10,7 +10,7 @@ import psycopg
 from allswell.app import make_watch
 from allswell.errors import Unavailable
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.store import Broom
+from allswell.store.postgres.store import Vacuum
 
 _TASKS, _BATCH = 10_000, 1_000
 _PICK = "SELECT task, rank FROM allswell.ready WHERE lane = 1 ORDER BY rank, task LIMIT 20"
@@ -64,7 +64,7 @@ def test_one_sweep_at_a_time_and_one_that_fails_is_left_to_the_next() -> None:
             await began[-1].wait()
             raise Unavailable("no server")
 
-        broom = Broom(sweep, every=10)
+        broom = Vacuum(sweep, every=10)
         broom.count(9)
         await asyncio.sleep(0)
         assert not began

@@ -11,7 +11,7 @@ import pytest
 
 from allswell.domain.ids import TaskId
 from allswell.errors import Bug, Unavailable
-from allswell.store.port import CommitUnknown, Lock, LockKind, RowChanges, Transaction, Wanted
+from allswell.store.port import CommitUnknown, Lock, LockKind, RowChanges, RowRequest, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.connection_thread import CommitGuard
 from allswell.testing.postgres import Cluster
@@ -28,7 +28,7 @@ def test_a_lost_answer_to_a_commit_is_settled(
     with wire(pg_url) as line:
 
         async def work(tx: Transaction) -> None:
-            await tx.lock_and_read([Lock(LockKind.TASK, [A])], Wanted())
+            await tx.lock_and_read([Lock(LockKind.TASK, [A])], RowRequest())
             await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
             line.next = fate  # the next thing the client says is what it writes and its commit
 
@@ -47,7 +47,7 @@ def test_a_commit_that_is_never_answered_is_given_up_and_settled(pg_url: str) ->
     with wire(pg_url) as line:
 
         async def work(tx: Transaction) -> None:
-            await tx.lock_and_read([Lock(LockKind.TASK, [A])], Wanted())
+            await tx.lock_and_read([Lock(LockKind.TASK, [A])], RowRequest())
             await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
             line.next = "swallow"
 
@@ -118,7 +118,7 @@ def test_a_session_ended_by_the_server_before_its_commit(pg_url: str) -> None:
         await tx.now()
 
     async def before_the_commit(tx: Transaction) -> None:
-        await tx.lock_and_read([Lock(LockKind.TASK, [B])], Wanted())
+        await tx.lock_and_read([Lock(LockKind.TASK, [B])], RowRequest())
         await tx.write(RowChanges(new_tasks=[(task(A), "null")]))
         end_sessions()
 
@@ -146,7 +146,7 @@ def test_a_number_that_a_crashed_server_hands_out_again_proves_nothing() -> None
         url = cluster.create_database()
 
         async def work(tx: Transaction) -> None:
-            await tx.lock_and_read([Lock(LockKind.TASK, [A])], Wanted())
+            await tx.lock_and_read([Lock(LockKind.TASK, [A])], RowRequest())
             await tx.write(RowChanges(new_tasks=[(task(A), "null")], new_leases=[lease(A)]))
             cluster.kill()
 

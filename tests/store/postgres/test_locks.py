@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import Millis, TaskId
 from allswell.errors import Bug, Unavailable
-from allswell.store.port import LockKind, RowChanges, RowConflict, Rows, Transaction, Wanted
+from allswell.store.port import LockKind, RowChanges, RowConflict, RowRequest, Rows, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.transaction import ServerClock
 from tests.store.postgres.scene import await_waiter, client, lease, names, opened, put, put_tasks, run, task
@@ -25,7 +25,7 @@ def test_what_is_read_after_a_wait_for_the_lock_is_fresh(pg_url: str) -> None:
 
     async def read(tx: Transaction) -> Rows:
         await tx.lock(LockKind.TASK, [A])
-        return await tx.read(Wanted(tasks=[A], leases=[A]))
+        return await tx.read(RowRequest(tasks=[A], leases=[A]))
 
     def joined(answer: list[int]) -> None:
         with client(pg_url) as naive:
@@ -61,7 +61,7 @@ def test_200_batches_on_the_same_rows_in_any_order_never_deadlock(pg_url: str) -
     async def batch(store: PostgresStore, some: list[TaskId]) -> None:
         async def work(tx: Transaction) -> None:
             assert await tx.lock(LockKind.TASK, some) == sorted(some)
-            rows = await tx.read(Wanted(tasks=some))
+            rows = await tx.read(RowRequest(tasks=some))
             more = [
                 replace(row, record=replace(row.record, timeouts=row.record.timeouts + 1))
                 for row in rows.tasks.values()
@@ -79,7 +79,7 @@ def test_200_batches_on_the_same_rows_in_any_order_never_deadlock(pg_url: str) -
 
             async def counts(tx: Transaction) -> list[int]:
                 await tx.lock(LockKind.TASK, ids)
-                rows = await tx.read(Wanted(tasks=ids))
+                rows = await tx.read(RowRequest(tasks=ids))
                 return [rows.tasks[id_].record.timeouts for id_ in ids]
 
             assert await one.transact(counts) == [sum(id_ in some for some in batches) for id_ in ids]

@@ -9,7 +9,7 @@ import pytest
 
 from allswell.domain.ids import AgentId, TaskId
 from allswell.domain.task.model import Exclusion
-from allswell.store.port import RowChanges, Transaction, Wanted
+from allswell.store.port import RowChanges, RowRequest, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import integers
@@ -89,7 +89,7 @@ def test_two_processes_that_claim_at_once_share_the_work(pg_url: str) -> None:
     async def claim(store: PostgresStore) -> list[TaskId]:
         async def work(tx: Transaction) -> list[TaskId]:
             picked = list(await tx.pick([1], 10, None))
-            ready = (await tx.read(Wanted(tasks=picked))).ready
+            ready = (await tx.read(RowRequest(tasks=picked))).ready
             taken = [task for task in picked if task in ready]
             await tx.write(RowChanges(drop_ready=[ready[task] for task in taken]))
             return taken

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from allswell.store.sqlite.transport import DatagramCarrier
+from allswell.store.sqlite.transport import DatagramTransport
 
 
 async def until_told(tell: Callable[[], None], happened: Callable[[], bool]) -> None:
@@ -17,11 +17,11 @@ async def until_told(tell: Callable[[], None], happened: Callable[[], bool]) -> 
             await asyncio.sleep(0.02)
 
 
-_opened: list[DatagramCarrier] = []
+_opened: list[DatagramTransport] = []
 
 
-def open_carrier(database: Path, *, hearing: bool = True) -> DatagramCarrier:
-    carrier = DatagramCarrier(database)
+def open_carrier(database: Path, *, hearing: bool = True) -> DatagramTransport:
+    carrier = DatagramTransport(database)
     carrier.open(hearing=hearing)
     _opened.append(carrier)
     return carrier

@@ -13,7 +13,7 @@ from allswell.domain.ids import AgentId, Millis, TaskId, Token
 from allswell.domain.lease.model import Agent
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.aggregate import TaskAggregate
-from allswell.store.port import LockKind, RowChanges, Rows, Transaction, Wanted
+from allswell.store.port import LockKind, RowChanges, RowRequest, Rows, Transaction
 from allswell.store.sqlite import SqliteStore, cache
 from tests.support.conformance import rows
 
@@ -27,7 +27,7 @@ async def read(store: SqliteStore) -> tuple[list[str], list[str], Rows]:
         tasks = list(await tx.lock(LockKind.TASK, IDS))
         leases = list(await tx.lock(LockKind.LEASE, IDS))
         await tx.now()
-        return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS, agents=[AgentId("alice")]))
+        return tasks, leases, await tx.read(RowRequest(tasks=IDS, leases=IDS, payloads=IDS, agents=[AgentId("alice")]))
 
     return await store.transact(work)
 
@@ -95,7 +95,7 @@ def test_what_others_hold_against_agents_and_services_is_seen(tmp_path: Path) ->
             async def work(tx: Transaction) -> tuple[dict[AgentId, Agent], dict[str, ServiceRow], int]:
                 lanes, services = await tx.lanes()
                 agents = [AgentId("alice"), AgentId("bob")]
-                return (await tx.read(Wanted(agents=agents))).agents, services, len(lanes)
+                return (await tx.read(RowRequest(agents=agents))).agents, services, len(lanes)
 
             return await store.transact(work)
 
@@ -133,7 +133,7 @@ def test_nobody_waits_any_more(tmp_path: Path) -> None:
         await write(store, changes)
 
         async def awaited(tx: Transaction) -> bool:
-            return (await tx.read(Wanted(tasks=IDS, leases=IDS, awaited=IDS, whole=True))).cases[IDS[0]].awaited
+            return (await tx.read(RowRequest(tasks=IDS, leases=IDS, awaited=IDS, whole=True))).cases[IDS[0]].awaited
 
         assert await store.transact(awaited)
         await write(store, RowChanges(drop_waits=[wait], cases={second.id: TaskAggregate(second)}))

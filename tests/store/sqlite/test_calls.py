@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 import pytest
 
-from allswell.store.notifier import CarrierLost
+from allswell.store.notifier import TransportLost
 from allswell.store.port import LOOK_AGAIN, NOTHING, Wakeup
-from allswell.store.sqlite.transport import DatagramCarrier
+from allswell.store.sqlite.transport import DatagramTransport
 from tests.store.hearing import heard_by, until
 from tests.store.sqlite.hearing import open_carrier, until_told
 from tests.store.sqlite.scene import opened
@@ -155,7 +155,7 @@ def test_without_its_own_name_a_check_fails(tmp_path: Path) -> None:
     carrier = open_carrier(tmp_path / "x.db")
     (only,) = carrier.folder.iterdir()
     only.unlink()
-    with pytest.raises(CarrierLost):
+    with pytest.raises(TransportLost):
         carrier.check()
     carrier.close()
 
@@ -189,9 +189,9 @@ def test_a_forked_child_does_not_keep_the_socket_alive(tmp_path: Path) -> None:
 def test_few_others_are_told_by_whoever_has_something_to_tell(tmp_path: Path) -> None:
     """Not by the herald's thread: to wake it takes longer. Where there are many, it is woken after all."""
     sent: list[str] = []
-    send = DatagramCarrier.send
+    send = DatagramTransport.send
 
-    def note(self: DatagramCarrier, call: Wakeup) -> None:
+    def note(self: DatagramTransport, call: Wakeup) -> None:
         sent.append(threading.current_thread().name)
         send(self, call)
 
@@ -208,5 +208,5 @@ def test_few_others_are_told_by_whoever_has_something_to_tell(tmp_path: Path) ->
             for carrier in many:
                 carrier.close()
 
-    with patch.object(DatagramCarrier, "send", note):
+    with patch.object(DatagramTransport, "send", note):
         asyncio.run(main())

@@ -9,9 +9,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 from allswell.store import notifier as herald_module
-from allswell.store.notifier import Herald
+from allswell.store.notifier import Notifier
 from allswell.store.port import LOOK_AGAIN, NOTHING, Wakeup
-from allswell.store.sqlite.transport import DatagramCarrier
+from allswell.store.sqlite.transport import DatagramTransport
 from tests.store.hearing import heard_by, until
 from tests.store.sqlite.hearing import open_carrier
 from tests.store.sqlite.scene import opened
@@ -32,7 +32,7 @@ def test_hearing_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 def test_a_hearer_in_another_loop_takes_over(tmp_path: Path) -> None:
-    herald = Herald(DatagramCarrier(tmp_path / "x.db"), "herald")
+    herald = Notifier(DatagramTransport(tmp_path / "x.db"), "herald")
     calls: list[Wakeup] = []
 
     async def hear() -> None:
@@ -65,7 +65,7 @@ def test_one_who_hears_and_is_alone_soon_looks_for_nobody(tmp_path: Path) -> Non
 @patch.object(herald_module, "_URGENT_GAP", 3_600.0)
 def test_the_first_call_is_told_at_once_however_short_a_time_ago_the_machine_was_started(tmp_path: Path) -> None:
     with closing(open_carrier(tmp_path / "x.db")) as carrier, closing(open_carrier(tmp_path / "x.db")) as hearing:
-        telling = Herald(carrier, "telling")
+        telling = Notifier(carrier, "telling")
         with patch("allswell.store.notifier.time.monotonic", lambda: 60.0):
             telling.announce(Wakeup(ready=True, due=7))
             assert hearing.receive() == Wakeup(ready=True, due=7)

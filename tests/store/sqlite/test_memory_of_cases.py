@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from allswell.domain.task.aggregate import TaskAggregate
-from allswell.store.port import Rows, Wanted
+from allswell.store.port import RowRequest, Rows
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.transaction import SqliteTransaction
@@ -19,7 +19,7 @@ SEQUENCES = (*range(30), 139)
 """The last one finds a task remembered of which not all rows had been read."""
 
 
-def whole(wanted: Wanted, rows: Rows) -> dict[str, TaskAggregate]:
+def whole(wanted: RowRequest, rows: Rows) -> dict[str, TaskAggregate]:
     """The cases of the tasks that were wanted, made of rows that were read one by one."""
     return {
         id_: TaskAggregate(
@@ -41,7 +41,7 @@ def test_every_read_is_what_the_database_says(tmp_path: Path, monkeypatch: pytes
     read = SqliteTransaction.read
     given = {"from memory": 0, "from the database": 0}
 
-    async def compared(self: SqliteTransaction, wanted: Wanted) -> Rows:
+    async def compared(self: SqliteTransaction, wanted: RowRequest) -> Rows:
         found = await read(self, wanted)
         kept, self._cache = self._cache, RowCache()
         every = {*wanted.tasks, *wanted.leases, *wanted.awaited}

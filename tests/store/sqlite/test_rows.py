@@ -13,7 +13,7 @@ from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.task.aggregate import TaskAggregate, state
 from allswell.domain.task.model import Exclusion, TaskFilter, TaskHistory, WaitState
 from allswell.errors import Bug
-from allswell.store.port import LockKind, RowChanges, RowConflict, Transaction, Wanted
+from allswell.store.port import LockKind, RowChanges, RowConflict, RowRequest, Transaction
 from tests.store.sqlite.scene import opened, put
 from tests.support.conformance.rows import attempt, lease, ready, task
 
@@ -113,7 +113,7 @@ def test_a_text_that_looks_like_what_stands_for_none_stays_a_text(tmp_path: Path
             found = await store.view_task(TaskId("t_1"))
             assert found is not None
             assert (found.task, found.lease) == (made, held)
-            wanted = Wanted(payloads=[TaskId("t_1"), TaskId("t_2")])
+            wanted = RowRequest(payloads=[TaskId("t_1"), TaskId("t_2")])
 
             async def read(tx: Transaction) -> dict[TaskId, str]:
                 return (await tx.read(wanted)).payloads
@@ -153,7 +153,7 @@ def test_ids_given_twice_count_once(tmp_path: Path) -> None:
 
             async def work(tx: Transaction) -> None:
                 assert await tx.lock(LockKind.TASK, [id_, id_]) == [id_]
-                found = await tx.read(Wanted(tasks=[id_, id_], payloads=[id_, id_]))
+                found = await tx.read(RowRequest(tasks=[id_, id_], payloads=[id_, id_]))
                 assert found.waits == {id_: [wait]}
                 assert found.payloads == {id_: "null"}
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.task.model import State
-from allswell.store.clock import Due
+from allswell.store.clock import DueTimer
 from allswell.store.port import LockKind, RowChanges, Store, Transaction
 from tests.support.conformance import rows
 from tests.support.conformance.place import Case, Place, look, take, write
@@ -30,7 +30,7 @@ async def due_timers_are_found_oldest_first(place: Place) -> None:
         first = await look(store, lambda tx: tx.find_due(Millis(30), 2))
         none = await look(store, lambda tx: tx.find_due(Millis(9), 10))
         agenda = await store.view_agenda()
-    expected = [Due("t_2", rows.lease("t_2", agent="ågent").agent), Due("r_1", None), Due("t_1", None)]
+    expected = [DueTimer("t_2", rows.lease("t_2", agent="ågent").agent), DueTimer("r_1", None), DueTimer("t_1", None)]
     assert (list(found), list(first), list(none)) == (expected, expected[:2], [])
     assert agenda.next_due == 10
     assert not agenda.spreads

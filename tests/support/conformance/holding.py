@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from allswell.domain.ids import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.task.model import Exclusion
 from allswell.errors import AllswellError, Bug
-from allswell.store.port import LockKind, RowChanges, RowConflict, Store, Transaction, Wanted
+from allswell.store.port import LockKind, RowChanges, RowConflict, RowRequest, Store, Transaction
 from tests.support.conformance import rows
 from tests.support.conformance.place import AT, Case, Place, ids, linger, read, take, until, write
 
@@ -58,7 +58,7 @@ async def lock_returns_what_exists(place: Place) -> None:
 async def reading_what_does_not_exist_finds_nothing(place: Place) -> None:
     """Ids that do not exist are simply missing from the answer."""
     none = ids("t_none")
-    wanted = Wanted(
+    wanted = RowRequest(
         ["t_none"],
         [RunId("r_none")],
         ["none"],
@@ -106,7 +106,7 @@ async def a_failed_unit_of_work_leaves_nothing(place: Place) -> None:
             pass
         else:
             raise AssertionError("the error of the work did not reach the caller")
-        got = await read(store, Wanted(tasks=ids("t_1", "t_2"), spreads=["t_1"], runs=[RunId("r_1")]))
+        got = await read(store, RowRequest(tasks=ids("t_1", "t_2"), spreads=["t_1"], runs=[RunId("r_1")]))
         agenda = await store.view_agenda()
         await write(store, RowChanges(events=[rows.event("task_done")]))
     assert list(got.tasks) == ["t_1"]
@@ -184,7 +184,7 @@ async def a_locked_row_is_waited_for(place: Place) -> None:
     async def work(tx: Transaction) -> None:
         task = TaskId("t_1")
         await tx.lock(LockKind.TASK, [task])
-        row = (await tx.read(Wanted(tasks=[task]))).tasks[task]
+        row = (await tx.read(RowRequest(tasks=[task]))).tasks[task]
         count = row.record.timeouts + 1
         await tx.write(RowChanges(tasks=[(replace(row, record=replace(row.record, timeouts=count)), None)]))
 
@@ -346,7 +346,7 @@ async def a_service_covers_its_questions(place: Place) -> None:
         async def close(tx: Transaction) -> None:
             await tx.lock(LockKind.SERVICE, ["svc-β"])
             await tx.now()
-            found = (await tx.read(Wanted(questions=[asked.id]))).questions[asked.id]
+            found = (await tx.read(RowRequest(questions=[asked.id]))).questions[asked.id]
             await tx.write(RowChanges(questions=[replace(found, closed_at=Millis(AT), choice="withdrawn")]))
 
         await store.transact(close)

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from allswell.domain.agents.cost import ExpenseRow, Spent
 from allswell.domain.ids import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.run.run import Fanout
-from allswell.domain.task.model import Exclusion, Finished, State
-from allswell.store.port import LockKind, RowChanges, RowConflict, Transaction, Wanted
+from allswell.domain.task.model import Exclusion, FinishedTask, State
+from allswell.store.port import LockKind, RowChanges, RowConflict, RowRequest, Transaction
 from tests.support.conformance import rows
 from tests.support.conformance.place import AT, Case, Locks, Place, ids, read, take, write
 
@@ -40,7 +40,7 @@ async def every_kind_of_row_comes_back_unchanged(place: Place) -> None:
         both = ids("t_full", "t_plain")
         got = await read(
             store,
-            Wanted(
+            RowRequest(
                 spreads=["t_full", "r_2"],
                 runs=[RunId("r_1"), RunId("r_2")],
                 questions=[asked.id, bare.id],
@@ -84,7 +84,7 @@ async def what_attempts_cost_comes_back_and_is_summed(place: Place) -> None:
         await write(store, RowChanges(expenses=[first, second, other]), locks)
         later = replace(first, cost=11, told_at=Millis(AT + 9))
         await write(store, RowChanges(expenses=[later]), locks)
-        got = await read(store, Wanted(tasks=ids("t_1", "t_2"), expenses=ids("t_1", "t_2")))
+        got = await read(store, RowRequest(tasks=ids("t_1", "t_2"), expenses=ids("t_1", "t_2")))
         assert got.expenses == {first.task: [later, second], other.task: [other]}
         assert await store.view_expenses(first.task) == [later, second]
         assert await store.view_expenses(TaskId("t_none")) == []
@@ -104,13 +104,13 @@ async def a_task_may_be_finished_as_it_is_made(place: Place) -> None:
     plain = replace(rows.task("t_plain", state=State.DONE.value), run=None)
     ended = replace(rows.attempt("t_step", 1), late=None)
     made = [
-        Finished(done, rows.TEXT, rows.TEXT, ended),
-        Finished(plain, "null", "null", replace(rows.attempt("t_plain", 1), late=None)),
+        FinishedTask(done, rows.TEXT, rows.TEXT, ended),
+        FinishedTask(plain, "null", "null", replace(rows.attempt("t_plain", 1), late=None)),
     ]
     async with place.store() as store:
         await write(store, RowChanges(recorded=made))
         both = ids("t_step", "t_plain")
-        got = await read(store, Wanted(tasks=both, attempts=[(done.id, Token(1))], payloads=both))
+        got = await read(store, RowRequest(tasks=both, attempts=[(done.id, Token(1))], payloads=both))
         assert await store.view_payload(done.id) == (rows.TEXT, rows.TEXT)
         assert await store.view_attempts(done.id) == [ended]
         late = replace(ended, late='{"late": true}')
@@ -134,7 +134,7 @@ async def services_and_agents_are_made_and_replaced(place: Place) -> None:
     """A service's row is made, then replaced; a put makes an agent's row or replaces it, and it can be dropped."""
     services, agents = ["plain", "svc-β"], [AgentId("alice"), AgentId("ågent")]
     locks: Locks = {LockKind.SERVICE: services, LockKind.AGENT: agents}
-    wanted = Wanted(services=services, agents=agents)
+    wanted = RowRequest(services=services, agents=agents)
     async with place.store() as store:
         first = RowChanges(
             new_services=[rows.service("svc-β", 1)], agents=[rows.agent("alice"), rows.agent("ågent", 3)]
@@ -209,7 +209,7 @@ async def rows_change_and_go(place: Place) -> None:
         await write(store, second, locks)
         got = await read(
             store,
-            Wanted(
+            RowRequest(
                 spreads=["t_1", "t_2"],
                 runs=[run.id],
                 questions=[closed.id],
@@ -264,7 +264,7 @@ async def a_transaction_reads_its_own_writes(place: Place) -> None:
         )
         new = TaskId("t_new")
         both = [new, old]
-        got = await tx.read(Wanted(tasks=both, leases=[old], awaited=both, payloads=[new], bars=[new]))
+        got = await tx.read(RowRequest(tasks=both, leases=[old], awaited=both, payloads=[new], bars=[new]))
         assert got.tasks == {new: rows.task("t_new"), old: rows.task("t_old")}
         assert got.ready == {new: rows.ready("t_new")}
         assert got.timers == {"t_new": 3}
@@ -274,7 +274,7 @@ async def a_transaction_reads_its_own_writes(place: Place) -> None:
         assert got.payloads == {new: '"p"'}
         assert got.bars == {new: {"bob"}}
         await tx.write(RowChanges(new_leases=[rows.lease("t_old", 2)], drop_waits=[rows.need("t_new", "t_old")]))
-        again = await tx.read(Wanted(leases=[old], awaited=[old]))
+        again = await tx.read(RowRequest(leases=[old], awaited=[old]))
         assert again.leases == {old: rows.lease("t_old", 2)}
         assert again.awaited == set()
 

@@ -6,7 +6,7 @@ import asyncio
 
 from allswell.domain.ids import AgentId, RunId, TaskId
 from allswell.domain.task.model import Exclusion, Lane
-from allswell.store.port import LockKind, RowChanges, Store, Transaction, Wanted
+from allswell.store.port import LockKind, RowChanges, RowRequest, Store, Transaction
 from tests.support.conformance import rows
 from tests.support.conformance.place import AT, Case, Place, look, write
 
@@ -102,7 +102,7 @@ async def a_read_after_a_pick_gives_what_was_wanted(place: Place) -> None:
     async def work(tx: Transaction) -> None:
         picked = list(await tx.pick([1], 9, None))
         assert picked == ["t_1", "t_2", "t_3"]
-        got = await tx.read(Wanted(tasks=picked[1:2], payloads=picked[:2]))
+        got = await tx.read(RowRequest(tasks=picked[1:2], payloads=picked[:2]))
         assert list(got.tasks) == list(got.ready) == ["t_2"]
         assert sorted(got.payloads) == ["t_1", "t_2"]
 
@@ -118,7 +118,7 @@ async def no_task_is_handed_out_twice(place: Place) -> None:
 
     async def work(tx: Transaction) -> list[TaskId]:
         picked = list(await tx.pick([1], 3, None))
-        ready = (await tx.read(Wanted(tasks=picked))).ready
+        ready = (await tx.read(RowRequest(tasks=picked))).ready
         taken = [id_ for id_ in picked if id_ in ready]
         if taken:
             await tx.write(

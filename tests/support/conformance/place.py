@@ -11,7 +11,7 @@ import msgspec
 
 from allswell.domain.ids import TaskId
 from allswell.domain.rules.event import Entry, Position
-from allswell.store.port import LOCK_ORDER, LockKind, RowChanges, Rows, Store, Transaction, Wanted
+from allswell.store.port import LOCK_ORDER, LockKind, RowChanges, RowRequest, Rows, Store, Transaction
 
 T = TypeVar("T")
 AT = 1_700_000_000_000
@@ -84,7 +84,7 @@ async def write(store: Store, changes: RowChanges, locks: Locks | None = None) -
     await store.transact(work)
 
 
-def locks_for(wanted: Wanted) -> dict[LockKind, list[str]]:
+def locks_for(wanted: RowRequest) -> dict[LockKind, list[str]]:
     """The locks under which this may be read."""
     tasks: list[str] = [*wanted.tasks, *wanted.awaited, *wanted.payloads, *wanted.bars]
     tasks += [task for task, _ in wanted.attempts]
@@ -99,7 +99,7 @@ def locks_for(wanted: Wanted) -> dict[LockKind, list[str]]:
     }
 
 
-async def read(store: Store, wanted: Wanted) -> Rows:
+async def read(store: Store, wanted: RowRequest) -> Rows:
     """Read rows under their locks."""
 
     async def work(tx: Transaction) -> Rows:

@@ -16,8 +16,8 @@ from allswell.domain.task.model import (
     OPEN,
     Attempt,
     Handover,
-    Origin,
-    Ready,
+    ReadyTask,
+    RequestOrigin,
     RequestRecord,
     RequestSpec,
     Spec,
@@ -94,21 +94,21 @@ def full_task(id_: str, lane: int = 1) -> Task:
 
 def request(id_: str, asker: str, to: str) -> Task:
     """A request of the mesh, just delivered."""
-    origin = Origin(TaskId("t_1"), Token(1), AgentId(asker), CommandId("c-1"))
+    origin = RequestOrigin(TaskId("t_1"), Token(1), AgentId(asker), CommandId("c-1"))
     spec = Spec(origin=origin, request=RequestSpec("handoff", to, 300, 2, 300, 5, BIG, BIG, TEXT))
     record = TaskHistory(request=RequestRecord(Millis(AT), Millis(AT + 300), last=3))
     plain = task(id_)
     return replace(plain, role=f"@{to}", spec=spec, record=record)
 
 
-def ready(id_: str, *, lane: int = 1, priority: int = 0, age: int = 0) -> Ready:
+def ready(id_: str, *, lane: int = 1, priority: int = 0, age: int = 0) -> ReadyTask:
     """A claimable task's row; the greater its age, the earlier its turn."""
-    return Ready(TaskId(id_), lane, rank(priority, AT - age))
+    return ReadyTask(TaskId(id_), lane, rank(priority, AT - age))
 
 
-def ready_of(task_: Task) -> Ready:
+def ready_of(task_: Task) -> ReadyTask:
     """The row of a task that can be claimed."""
-    return Ready(task_.id, task_.lane, task_.rank)
+    return ReadyTask(task_.id, task_.lane, task_.rank)
 
 
 def lease(id_: str, token: int = 1, *, agent: str = "alice", command: str = "") -> LeaseRow:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allswell.domain.ids import Millis, RunId, TaskId, Token
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.rules.event import Event, Position
-from allswell.domain.task.model import Finished
+from allswell.domain.task.model import FinishedTask
 from allswell.errors import AllswellError
 from allswell.store.port import Decide, FastStepWriter, LockKind, Recorded, RowChanges, Store
 from tests.support.conformance import rows
@@ -31,7 +31,7 @@ def recorded_step(id_: str, token: int = 1) -> Decide:
         task = replace(rows.task(id_, run="r_1", state="done"), role="step", created_at=now, ended_at=now)
         ended = replace(rows.attempt(id_, 1), late=None)
         told = Event("step_recorded", TaskId(id_), RunId("r_1"), None, None, {"name": rows.TEXT, "elapsed_ms": 1})
-        return Recorded(Finished(task, rows.TEXT, rows.TEXT, ended), told, now)
+        return Recorded(FinishedTask(task, rows.TEXT, rows.TEXT, ended), told, now)
 
     return decide
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import Millis, RunId, TaskId
 from allswell.domain.run.run import Run
-from allswell.store.clock import Due
-from allswell.store.port import LockKind, RowChanges, Wanted
+from allswell.store.clock import DueTimer
+from allswell.store.port import LockKind, RowChanges, RowRequest
 from tests.support.conformance import rows
 from tests.support.conformance.place import Case, Place, look, read, write
 
@@ -27,7 +27,7 @@ async def a_run_s_clock_is_kept(place: Place) -> None:
         assert await store.view_run(RunId("r_none")) is None
         await write(store, RowChanges(runs=[replace(goes, created_at=stands.created_at)]), {LockKind.RUN: ["r_1"]})
         expected = {_RUN: replace(goes, created_at=stands.created_at)}
-        assert (await read(store, Wanted(runs=[_RUN]))).runs == expected
+        assert (await read(store, RowRequest(runs=[_RUN]))).runs == expected
         assert await look(store, lambda tx: tx.runs([_RUN, RunId("r_none")])) == expected
 
 
@@ -51,7 +51,7 @@ async def a_lease_keeps_the_limit_of_its_own(place: Place) -> None:
     locks = {LockKind.TASK: ["t_1", "t_2"], LockKind.LEASE: ["t_1", "t_2"]}
     async with place.store() as store:
         await write(store, changes)
-        wanted = Wanted(leases=[TaskId("t_1"), TaskId("t_2")])
+        wanted = RowRequest(leases=[TaskId("t_1"), TaskId("t_2")])
         assert (await read(store, wanted)).leases == {"t_1": cut, "t_2": rows.lease("t_2")}
         row = await store.view_task(TaskId("t_1"))
         assert row is not None
@@ -85,7 +85,7 @@ async def a_run_s_timer_comes_last_in_its_moment(place: Place) -> None:
     holder = rows.lease("t_2").agent
     async with place.store() as store:
         await write(store, changes)
-        expected = [Due("r_2", None), Due("t_1", None), Due("t_2", holder), Due("r_1", None)]
+        expected = [DueTimer("r_2", None), DueTimer("t_1", None), DueTimer("t_2", holder), DueTimer("r_1", None)]
         assert list(await look(store, lambda tx: tx.find_due(Millis(9), 9))) == expected
         assert list(await look(store, lambda tx: tx.find_due(Millis(9), 3))) == expected[:3]
 
@@ -105,7 +105,7 @@ async def what_comes_after_an_attempt_is_kept(place: Place) -> None:
             await write(store, RowChanges(late_attempts=late), locks)
             assert await store.view_attempts(ended.id) == late
         keys = [(ended.id, first.token), (ended.id, second.token)]
-        assert (await read(store, Wanted(attempts=keys))).attempts == dict(zip(keys, late, strict=True))
+        assert (await read(store, RowRequest(attempts=keys))).attempts == dict(zip(keys, late, strict=True))
 
 
 CASES: tuple[Case, ...] = (

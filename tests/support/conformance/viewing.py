@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
-from allswell.domain.task.model import Finished, State, TaskFilter, TaskRow
+from allswell.domain.task.model import FinishedTask, State, TaskFilter, TaskRow
 from allswell.store.port import LockKind, RowChanges, Store
 from tests.support.conformance import rows
 from tests.support.conformance.place import AT, Case, Place, write
@@ -185,7 +185,7 @@ async def results_are_shown_by_run_and_role(place: Place) -> None:
         ("t_5", "r_1", "step", "failed"),
     ):
         task = replace(rows.task(id_, run=run, state=state), role=role)
-        made.append(Finished(task, "null", f'"{id_}"', replace(rows.attempt(id_, 1), late=None)))
+        made.append(FinishedTask(task, "null", f'"{id_}"', replace(rows.attempt(id_, 1), late=None)))
     async with place.store() as store:
         changes = rows.new_tasks(replace(rows.task("t_6", run="r_1"), role="step"))
         changes.recorded = made

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allswell.testing.provider import LocalServer, Read, reset
+from allswell.testing.provider import LocalServer, ParsedRequest, reset
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class StandIn(LocalServer[Asked, Act]):
         del asked
         return Answered()
 
-    def understand(self, read: Read) -> Asked:
+    def understand(self, read: ParsedRequest) -> Asked:
         """A request as it arrived, and when."""
         return Asked(read.method, read.path, read.query, read.headers, read.body, time.monotonic())
 

@@ -221,7 +221,7 @@ SESSION_MOST = 200
 """Characters of a session's id that are looked at."""
 
 
-class Meter:
+class UsageCounter:
     """Adds up what the lines of one attempt say. A session's last word counts, and each turn by itself."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ import msgspec
 from allswell.domain.agents.refusal import ProviderRefusal
 
 
-class Sign(StrEnum):
+class EvidenceKind(StrEnum):
     """What kind of evidence it is, the strongest first."""
 
     CHECKIN = "checkin"
@@ -45,16 +45,18 @@ class Sign(StrEnum):
     """It printed something. Noted, and no progress."""
 
 
-PROGRESS = frozenset({Sign.CHECKIN, Sign.PROTOCOL, Sign.WORK, Sign.PROCESS, Sign.LINE})
+PROGRESS = frozenset(
+    {EvidenceKind.CHECKIN, EvidenceKind.PROTOCOL, EvidenceKind.WORK, EvidenceKind.PROCESS, EvidenceKind.LINE}
+)
 """What keeps an attempt from being idle."""
-ANSWERS = frozenset({Sign.CHECKIN, Sign.PROTOCOL})
+ANSWERS = frozenset({EvidenceKind.CHECKIN, EvidenceKind.PROTOCOL})
 """What answers an asked-for check-in."""
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One thing that was seen."""
 
-    sign: Sign
+    sign: EvidenceKind
     at: int
     what: str
 
@@ -67,7 +69,7 @@ class EvidenceState(msgspec.Struct, frozen=True):
     """All that an attempt has shown so far: the last of each sign."""
 
     began: int
-    last: Mapping[Sign, Evidence] = {}
+    last: Mapping[EvidenceKind, Evidence] = {}
     refusal: ProviderRefusal | None = None
     """The provider's last refusal, while the client tries again: until it reports a step of its work."""
     refused_at: int = 0
@@ -78,7 +80,7 @@ class EvidenceState(msgspec.Struct, frozen=True):
         if before is not None and before.at > seen.at:
             return self
         later = seen.at - self.refused_at >= _SAME_ERROR
-        goes_on = seen.sign is Sign.PROTOCOL or (seen.sign is Sign.LINE and later)
+        goes_on = seen.sign is EvidenceKind.PROTOCOL or (seen.sign is EvidenceKind.LINE and later)
         refusal, refused_at = (None, 0) if goes_on else (self.refusal, self.refused_at)
         return EvidenceState(self.began, {**self.last, seen.sign: seen}, refusal, refused_at)
 
@@ -107,9 +109,9 @@ class EvidenceState(msgspec.Struct, frozen=True):
             since = max(since, self.refused_at + self.refusal.quiet_for)
         return since + idle
 
-    def _latest(self, among: frozenset[Sign]) -> Evidence | None:
+    def _latest(self, among: frozenset[EvidenceKind]) -> Evidence | None:
         latest = None
-        for sign in Sign:
+        for sign in EvidenceKind:
             seen = self.last.get(sign)
             if sign in among and seen is not None and (latest is None or seen.at > latest.at):
                 latest = seen

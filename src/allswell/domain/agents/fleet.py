@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.agents.evidence import in_one_folder
-from allswell.domain.check.model import Place
+from allswell.domain.check.model import Location
 from allswell.domain.values import nearest
 from allswell.errors import Refused
 
@@ -119,9 +119,9 @@ class Fleet(msgspec.Struct, frozen=True, omit_defaults=True):
     agents: Mapping[str, AgentSpec] = {}
     usage: UsageSpec = UsageSpec()
     compaction: CompactionSpec = CompactionSpec()
-    places: Mapping[str, Place] = {}
+    places: Mapping[str, Location] = {}
     """Where each agent is written."""
-    usage_place: Place | None = None
+    usage_place: Location | None = None
     """Where the source of the usage is written."""
 
 

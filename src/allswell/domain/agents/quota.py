@@ -96,7 +96,7 @@ def question(quota: Quota, spent: QuotaUse, size: int) -> QuotaUse:
     return _sized(quota, msgspec.structs.replace(spent, questions=spent.questions + 1), size)
 
 
-class Merging(StrEnum):
+class CheckinMerge(StrEnum):
     """What becomes of a check-in."""
 
     WHOLE = "whole"
@@ -106,14 +106,14 @@ class Merging(StrEnum):
     """One that is told a little later stands for it and for others."""
 
 
-def check_in(quota: Quota, spent: QuotaUse, size: int, told: float, noted: float) -> tuple[Merging, QuotaUse]:
+def check_in(quota: Quota, spent: QuotaUse, size: int, told: float, noted: float) -> tuple[CheckinMerge, QuotaUse]:
     """What becomes of a check-in, by how long ago one was told, and one with a note, in milliseconds."""
     after = msgspec.structs.replace(spent, bytes=spent.bytes + size + OVERHEAD)
     if after.bytes <= quota.bytes:
-        return Merging.WHOLE, after
+        return CheckinMerge.WHOLE, after
     if noted >= NOTED_EVERY:
-        return Merging.WHOLE, spent
-    return (Merging.BARE if told >= TOLD_EVERY else Merging.MERGED), spent
+        return CheckinMerge.WHOLE, spent
+    return (CheckinMerge.BARE if told >= TOLD_EVERY else CheckinMerge.MERGED), spent
 
 
 def _sized(quota: Quota, spent: QuotaUse, size: int) -> QuotaUse:

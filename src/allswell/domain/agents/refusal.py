@@ -152,7 +152,7 @@ _SEARCHED = 2_000
 """Characters of a message that are searched: what an agent prints must not cost us more than it costs itself."""
 
 
-class Wall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class WallTime(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A time as a clock on a wall shows it: the next such moment is meant."""
 
     hour: int
@@ -171,7 +171,7 @@ class UsageLimit(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     sure: bool = True
     at: Millis | None = None
     after: Millis | None = None
-    wall: Wall | None = None
+    wall: WallTime | None = None
 
 
 _WORDS = re.compile(
@@ -252,7 +252,7 @@ def _told(text: str, *, sure: bool = True) -> UsageLimit:
     return UsageLimit(said, sure, wall=_wall(text))
 
 
-def _wall(text: str) -> Wall | None:
+def _wall(text: str) -> WallTime | None:
     found = _WALL.search(text)
     if found is None:
         return None
@@ -264,7 +264,7 @@ def _wall(text: str) -> Wall | None:
     if hour > 23 or minute > 59 or (month and month not in _MONTHS):
         return None
     zone = found["zone"] or ("UTC" if found["utc"] else "")
-    return Wall(
+    return WallTime(
         hour,
         minute,
         zone,

@@ -14,7 +14,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.agents.evidence import EvidenceState, Sign
+from allswell.domain.agents.evidence import EvidenceKind, EvidenceState
 from allswell.domain.agents.usage import UsageLevel
 from allswell.domain.duration import felt, show
 from allswell.domain.ids import Millis
@@ -26,7 +26,7 @@ QUIET = 60_000
 """Without proof of progress for so many milliseconds an agent is quiet."""
 
 
-class Condition(StrEnum):
+class AgentCondition(StrEnum):
     """How an agent is."""
 
     SPAWNING = "spawning"
@@ -55,13 +55,13 @@ class AttemptFacts(msgspec.Struct, frozen=True, gc=False):
 class AgentVerdict(msgspec.Struct, frozen=True, gc=False):
     """A state, and in words what it was read off."""
 
-    condition: Condition
+    condition: AgentCondition
     evidence: str
 
 
 def in_words(verdict: AgentVerdict) -> str:
     """A state as people are told it; what is waited for at a provider belongs to it."""
-    if verdict.condition is Condition.FOR_PROVIDER:
+    if verdict.condition is AgentCondition.FOR_PROVIDER:
         return f"{verdict.condition.value}: {verdict.evidence}"
     return verdict.condition.value
 
@@ -69,30 +69,32 @@ def in_words(verdict: AgentVerdict) -> str:
 def judge(standing: EvidenceState | None, known: AttemptFacts, now: int) -> AgentVerdict:
     """How an agent is now; the moments are the supervisor's."""
     if known.ended is not None:
-        return AgentVerdict(Condition.DEAD, known.ended)
+        return AgentVerdict(AgentCondition.DEAD, known.ended)
     if known.stalled:
-        return AgentVerdict(Condition.STALLED, _last(standing, now))
+        return AgentVerdict(AgentCondition.STALLED, _last(standing, now))
     if known.for_limit is not None:
-        return AgentVerdict(Condition.FOR_LIMIT, known.for_limit)
+        return AgentVerdict(AgentCondition.FOR_LIMIT, known.for_limit)
     if standing is not None and standing.refusal is not None:
-        return AgentVerdict(Condition.FOR_PROVIDER, standing.refusal.words)
+        return AgentVerdict(AgentCondition.FOR_PROVIDER, standing.refusal.words)
     if known.for_human is not None:
-        return AgentVerdict(Condition.FOR_HUMAN, known.for_human)
+        return AgentVerdict(AgentCondition.FOR_HUMAN, known.for_human)
     if known.for_agent is not None:
-        return AgentVerdict(Condition.FOR_AGENT, known.for_agent)
+        return AgentVerdict(AgentCondition.FOR_AGENT, known.for_agent)
     if standing is None:
-        return AgentVerdict(Condition.UNKNOWN, "nothing can be seen of it from here")
+        return AgentVerdict(AgentCondition.UNKNOWN, "nothing can be seen of it from here")
     progress = standing.progress
     if progress is None:
-        printed = standing.last.get(Sign.OUTPUT)
+        printed = standing.last.get(EvidenceKind.OUTPUT)
         if printed is not None and now - printed.at < QUIET and now - standing.began < SPAWNING:
-            return AgentVerdict(Condition.WORKING, f"it prints, the last time {felt(max(now - printed.at, 0))} ago")
+            return AgentVerdict(
+                AgentCondition.WORKING, f"it prints, the last time {felt(max(now - printed.at, 0))} ago"
+            )
         if now - standing.began < SPAWNING:
-            return AgentVerdict(Condition.SPAWNING, f"started {felt(now - standing.began)} ago")
-        return AgentVerdict(Condition.QUIET, _last(standing, now))
+            return AgentVerdict(AgentCondition.SPAWNING, f"started {felt(now - standing.began)} ago")
+        return AgentVerdict(AgentCondition.QUIET, _last(standing, now))
     if now - progress.at < QUIET:
-        return AgentVerdict(Condition.WORKING, _last(standing, now))
-    return AgentVerdict(Condition.QUIET, _last(standing, now))
+        return AgentVerdict(AgentCondition.WORKING, _last(standing, now))
+    return AgentVerdict(AgentCondition.QUIET, _last(standing, now))
 
 
 def _last(standing: EvidenceState | None, now: int) -> str:

@@ -39,15 +39,15 @@ from allswell.domain.build.state import (
     NOTHING_MERGED,
     SILENT,
     BuildQuestion,
-    BuildStanding,
-    ComponentStanding,
+    BuildStatus,
+    ComponentStatus,
     PastAttempt,
 )
 from allswell.domain.ids import Millis, QuestionId
 from allswell.domain.question import CLARIFY
 
 
-class ToldComponent(msgspec.Struct, frozen=True, omit_defaults=True):
+class AnnouncedComponent(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the channel knows of a component."""
 
     holder: str = ""
@@ -64,7 +64,7 @@ class ToldComponent(msgspec.Struct, frozen=True, omit_defaults=True):
 class Announced(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the channel knows."""
 
-    components: Mapping[str, ToldComponent] = {}
+    components: Mapping[str, AnnouncedComponent] = {}
     """Those of which something was told and more is to come."""
     merged: tuple[str, ...] = ()
     """Those of which nothing more is to be told."""
@@ -79,11 +79,11 @@ class Announced(msgspec.Struct, frozen=True, omit_defaults=True):
     complete: bool = False
 
 
-_UNTOLD = ToldComponent()
+_UNTOLD = AnnouncedComponent()
 
 
 def news(
-    told: Announced, standing: BuildStanding, limits: BuildLimits, url: str, now: Millis, *, again: bool = True
+    told: Announced, standing: BuildStatus, limits: BuildLimits, url: str, now: Millis, *, again: bool = True
 ) -> tuple[list[Line], Announced]:
     """The lines to say, those about what can be claimed last, and what the channel knows once they have arrived.
 
@@ -141,7 +141,7 @@ def _decided(question: BuildQuestion) -> list[Line]:
     return []
 
 
-def _skipped(standing: BuildStanding, names: list[str]) -> list[Line]:
+def _skipped(standing: BuildStatus, names: list[str]) -> list[Line]:
     """What a human has left out, and what is left out with it because it needs it."""
     needed_by: dict[str, list[str]] = {}
     for name in names:
@@ -162,8 +162,8 @@ def _skipped(standing: BuildStanding, names: list[str]) -> list[Line]:
 
 
 def _about(
-    before: ToldComponent, component: ComponentStanding, limits: BuildLimits, now: Millis, *, again: bool
-) -> tuple[list[Line], ToldComponent, bool]:
+    before: AnnouncedComponent, component: ComponentStatus, limits: BuildLimits, now: Millis, *, again: bool
+) -> tuple[list[Line], AnnouncedComponent, bool]:
     """The lines about one component, in the order in which it happened; whether it has become free again."""
     name = component.name
     verdicts = [audit for audit in component.audits if audit.passed is not None]
@@ -189,17 +189,17 @@ def _about(
     elif again and audit is not None and now >= announced_at + limits.audit_timeout:
         lines.append(ReadyLine(name, audit.url))
         announced_at = now
-    after = ToldComponent(component.holder, token, len(verdicts), announced, announced_at, merged)
+    after = AnnouncedComponent(component.holder, token, len(verdicts), announced, announced_at, merged)
     return lines, before if after == before else after, freed
 
 
-def _leases(component: ComponentStanding) -> list[PastAttempt]:
+def _leases(component: ComponentStatus) -> list[PastAttempt]:
     """Every lease there was, in order; the one that there is has no outcome yet."""
     held = [PastAttempt(component.token, component.holder, "")] if component.holder else []
     return [*component.past, *held]
 
 
-def _ending(component: ComponentStanding, lease: PastAttempt) -> list[Line]:
+def _ending(component: ComponentStatus, lease: PastAttempt) -> list[Line]:
     """What is said of a lease that is over, so that its builder stops; an abort was said by itself."""
     name = component.name
     if lease.outcome == SILENT:

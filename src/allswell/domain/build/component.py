@@ -13,7 +13,7 @@ import msgspec
 
 from allswell.domain.build.line import is_component_name
 from allswell.domain.build.state import ComponentState
-from allswell.domain.check.model import Place
+from allswell.domain.check.model import Location
 from allswell.domain.task.submit import describe_cycle, find_cycle
 from allswell.domain.values import nearest
 
@@ -38,26 +38,26 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where builders can read it."""
 
 
-class WrittenNeed(msgspec.Struct, frozen=True):
+class ParsedNeed(msgspec.Struct, frozen=True):
     """A need as it stands in a file."""
 
     name: str
-    place: Place
+    place: Location
 
 
-class WrittenComponent(msgspec.Struct, frozen=True):
+class ParsedComponent(msgspec.Struct, frozen=True):
     """A component as it stands in a file."""
 
     name: str
-    place: Place
-    needs: tuple[WrittenNeed, ...] = ()
+    place: Location
+    needs: tuple[ParsedNeed, ...] = ()
     text: str = ""
 
 
 class SpecMistake(msgspec.Struct, frozen=True):
     """One thing that is wrong with a spec: where, which field, what, and what to do."""
 
-    place: Place
+    place: Location
     field: str
     says: str
     fix: str
@@ -66,13 +66,13 @@ class SpecMistake(msgspec.Struct, frozen=True):
         return f"{self.place}: {self.field}: {self.says} {self.fix}"
 
 
-def mistakes_in(written: Sequence[WrittenComponent]) -> Iterator[SpecMistake]:
+def mistakes_in(written: Sequence[ParsedComponent]) -> Iterator[SpecMistake]:
     """What is wrong with components, beside cycles."""
     known = {one.name for one in written}
     if len(written) > MOST_COMPONENTS:
         says = f"There are {len(written):,} components; at most {MOST_COMPONENTS:,} are taken."
         yield SpecMistake(written[MOST_COMPONENTS].place, "components", says, "Split the build.")
-    first: dict[str, WrittenComponent] = {}
+    first: dict[str, ParsedComponent] = {}
     for one in written:
         if not is_component_name(one.name):
             fix = "Use at most 64 letters, digits, '_', '-' and '.': it names a branch and a folder."
@@ -86,7 +86,7 @@ def mistakes_in(written: Sequence[WrittenComponent]) -> Iterator[SpecMistake]:
         yield from _mistakes_in_needs(one, known)
 
 
-def _mistakes_in_needs(one: WrittenComponent, known: Collection[str]) -> Iterator[SpecMistake]:
+def _mistakes_in_needs(one: ParsedComponent, known: Collection[str]) -> Iterator[SpecMistake]:
     if len(one.needs) > MOST_NEEDS:
         says = f"{one.name} depends on {len(one.needs):,} components; at most {MOST_NEEDS:,} are taken."
         yield SpecMistake(one.place, "depends on", says, "Group them.")

@@ -50,21 +50,21 @@ from allswell.domain.build.state import (
     AskAboutBuild,
     AskAboutComponent,
     BuildAudit,
-    BuildStanding,
+    BuildStatus,
     BuildStep,
     ClaimMark,
     CollectClaim,
-    ComponentStanding,
+    ComponentStatus,
     Dispute,
     EndSilent,
     GiveBackComponent,
     GiveVerdict,
     GrantClaim,
-    HandIn,
     HoldComponent,
     IgnoreLine,
     MergeComponent,
     OfferComponent,
+    RequestAudit,
     SayLine,
 )
 from allswell.domain.duration import show
@@ -104,7 +104,7 @@ class Speaker(msgspec.Struct, frozen=True):
 
 
 def follow_line(
-    standing: BuildStanding, line: Line, speaker: Speaker, rights: Rights, limits: BuildLimits
+    standing: BuildStatus, line: Line, speaker: Speaker, rights: Rights, limits: BuildLimits
 ) -> list[BuildStep]:
     """What a line comes to."""
     who = speaker.who
@@ -142,7 +142,7 @@ def _reject(component: str, who: str, why: str) -> SayLine:
 
 
 def _claim(
-    standing: BuildStanding, component: ComponentStanding, speaker: Speaker, rights: Rights, limits: BuildLimits
+    standing: BuildStatus, component: ComponentStatus, speaker: Speaker, rights: Rights, limits: BuildLimits
 ) -> list[BuildStep]:
     who, name = speaker.who, component.name
     if component.holder == who:
@@ -164,7 +164,7 @@ def _claim(
     return [CollectClaim(name, who, speaker.mark)]
 
 
-def _dispute(standing: BuildStanding, component: ComponentStanding, who: str) -> BuildStep:
+def _dispute(standing: BuildStatus, component: ComponentStatus, who: str) -> BuildStep:
     """An earlier claim that came after the ACK: who is right, only a human can say. Once for each of them."""
     dispute = Dispute(who, component.name, component.holder, component.token)
     if any(question.dispute == dispute for question in standing.questions):
@@ -172,7 +172,7 @@ def _dispute(standing: BuildStanding, component: ComponentStanding, who: str) ->
     return AskAboutBuild(dispute.in_words(), (_KEEP, _GIVE))
 
 
-def may_never_claim(component: ComponentStanding, speaker: Speaker, rights: Rights, limits: BuildLimits) -> str:
+def may_never_claim(component: ComponentStatus, speaker: Speaker, rights: Rights, limits: BuildLimits) -> str:
     """Why somebody could not have a component even if it were free; empty if they could."""
     if rights.require_keys and not speaker.keyed:
         return "claims need a key here"
@@ -182,7 +182,7 @@ def may_never_claim(component: ComponentStanding, speaker: Speaker, rights: Righ
 
 
 def cannot_claim(
-    standing: BuildStanding, component: ComponentStanding, speaker: Speaker, rights: Rights, limits: BuildLimits
+    standing: BuildStatus, component: ComponentStatus, speaker: Speaker, rights: Rights, limits: BuildLimits
 ) -> str:
     """Why somebody cannot have a component now; empty if they can."""
     if why := may_never_claim(component, speaker, rights, limits):
@@ -206,7 +206,7 @@ def cannot_claim(
 # --- the holder -------------------------------------------------------------------------------------------------------
 
 
-def why_not_held(component: ComponentStanding, who: str) -> str:
+def why_not_held(component: ComponentStatus, who: str) -> str:
     """Why somebody does not have a component (any more), in words that say what to do (C6)."""
     if component.state in {"merged", "skipped"}:
         return f"it is {component.state}"
@@ -223,17 +223,17 @@ def why_not_held(component: ComponentStanding, who: str) -> str:
     return f"{what}; {component.holder} has it now" if component.holder else f"{what}; claim it again"
 
 
-def _progress(component: ComponentStanding, who: str, note: str, share: float | None) -> list[BuildStep]:
+def _progress(component: ComponentStatus, who: str, note: str, share: float | None) -> list[BuildStep]:
     if component.holder != who:
         return [_reject(component.name, who, why_not_held(component, who))]
     return [HoldComponent(component.name, _task(component), component.token, who, note, share)]
 
 
-def _is_about_an_earlier_lease(component: ComponentStanding, speaker: Speaker) -> bool:
+def _is_about_an_earlier_lease(component: ComponentStatus, speaker: Speaker) -> bool:
     return component.claimed is not None and speaker.at < component.claimed.at
 
 
-def _ready(component: ComponentStanding, speaker: Speaker, url: str) -> list[BuildStep]:
+def _ready(component: ComponentStatus, speaker: Speaker, url: str) -> list[BuildStep]:
     who = speaker.who
     if component.holder != who:
         return [_reject(component.name, who, why_not_held(component, who))]
@@ -249,10 +249,10 @@ def _ready(component: ComponentStanding, speaker: Speaker, url: str) -> list[Bui
     audit = BuildAudit(number, TaskId(""), url, who, component.token, said_at=speaker.at)
     replaced = last.task if last is not None and last.passed is None else None
     holds = HoldComponent(component.name, _task(component), component.token, who)
-    return [HandIn(component.name, audit, replaced), holds]
+    return [RequestAudit(component.name, audit, replaced), holds]
 
 
-def _abort(component: ComponentStanding, speaker: Speaker, reason: str, limits: BuildLimits) -> list[BuildStep]:
+def _abort(component: ComponentStatus, speaker: Speaker, reason: str, limits: BuildLimits) -> list[BuildStep]:
     who = speaker.who
     if component.holder != who:
         if any(one.agent == who for one in component.past):  # it does not want it, and does not have it
@@ -272,7 +272,7 @@ def _abort(component: ComponentStanding, speaker: Speaker, reason: str, limits: 
 
 
 def _audit(
-    component: ComponentStanding, speaker: Speaker, rights: Rights, *, passed: bool, details: str
+    component: ComponentStatus, speaker: Speaker, rights: Rights, *, passed: bool, details: str
 ) -> list[BuildStep]:
     audit, who = component.in_audit, speaker.who
     if audit is None:
@@ -288,7 +288,7 @@ def _audit(
     return [GiveVerdict(component.name, audit, who, passed, rest.strip() if named == audit.url else details)]
 
 
-def _merged(component: ComponentStanding, who: str, rights: Rights) -> list[BuildStep]:
+def _merged(component: ComponentStatus, who: str, rights: Rights) -> list[BuildStep]:
     audit = component.current
     if not rights.wait_for_merge or audit is None or not audit.passed:
         return [_reject(component.name, who, "it waits for no merge")]
@@ -298,7 +298,7 @@ def _merged(component: ComponentStanding, who: str, rights: Rights) -> list[Buil
 # --- humans -----------------------------------------------------------------------------------------------------------
 
 
-def _answer(standing: BuildStanding, line: AnswerLine, who: str, rights: Rights) -> BuildStep:
+def _answer(standing: BuildStatus, line: AnswerLine, who: str, rights: Rights) -> BuildStep:
     if who not in rights.humans:
         return IgnoreLine(who, "only a human answers")
     question = next((one for one in standing.questions if one.id == line.question), None)
@@ -309,7 +309,7 @@ def _answer(standing: BuildStanding, line: AnswerLine, who: str, rights: Rights)
     return AnswerQuestion(QuestionId(line.question), line.option, line.text, who)
 
 
-def _task(component: ComponentStanding) -> TaskId:
+def _task(component: ComponentStatus) -> TaskId:
     assert component.task is not None  # noqa: S101 - it is held
     return component.task
 
@@ -347,7 +347,7 @@ class HeardMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.at} {self.who} {(self.id or self.text)[:_RECALLED]}"
 
 
-class Hearing(msgspec.Struct, frozen=True):
+class ChannelCoverage(msgspec.Struct, frozen=True):
     """How complete what was heard is: a channel that was away is told what it missed, as far as its server kept it."""
 
     is_current: bool = True
@@ -389,7 +389,7 @@ _RECHECK = Option("recheck", "The spec is corrected: read it again", AnswerActio
 
 
 def due_steps(
-    standing: BuildStanding, rights: Rights, limits: BuildLimits, now: Millis, *, heard_all: bool = True
+    standing: BuildStatus, rights: Rights, limits: BuildLimits, now: Millis, *, heard_all: bool = True
 ) -> list[BuildStep]:
     """Everything that is due now. Silence counts only where we have `heard_all` that was said until now."""
     steps: list[BuildStep] = [*_about_the_build(standing, limits, now)]
@@ -409,7 +409,7 @@ def due_steps(
     return steps
 
 
-def lapses_at(component: ComponentStanding, limits: BuildLimits) -> Millis:
+def lapses_at(component: ComponentStatus, limits: BuildLimits) -> Millis:
     """When the holder of a component loses it unless it is heard before (C1); never while an audit or a merge is open.
 
     The watch does not end the lease by itself: what was said while its coordinator was away counts first.
@@ -420,7 +420,7 @@ def lapses_at(component: ComponentStanding, limits: BuildLimits) -> Millis:
     return Millis(component.heard_at + limits.silence)
 
 
-def _about_the_build(standing: BuildStanding, limits: BuildLimits, now: Millis) -> list[BuildStep]:
+def _about_the_build(standing: BuildStatus, limits: BuildLimits, now: Millis) -> list[BuildStep]:
     """A cycle halts the build (C4); past its limit a human is asked once, and once more after each extension (C7)."""
     if standing.is_over:
         return []
@@ -440,7 +440,7 @@ def _about_the_build(standing: BuildStanding, limits: BuildLimits, now: Millis) 
 
 
 def _about_the_held(
-    standing: BuildStanding, component: ComponentStanding, rights: Rights, limits: BuildLimits, now: Millis
+    standing: BuildStatus, component: ComponentStatus, rights: Rights, limits: BuildLimits, now: Millis
 ) -> list[BuildStep]:
     if component.task is None:
         return []

@@ -175,7 +175,7 @@ CoordinatorLine = (
 Line = AgentLine | HumanLine | CoordinatorLine
 
 
-class Misread(msgspec.Struct, frozen=True):
+class MalformedLine(msgspec.Struct, frozen=True):
     """Text that begins like a line and is none, or is too long to be looked at; it changes nothing."""
 
     text: str
@@ -189,7 +189,7 @@ class Misread(msgspec.Struct, frozen=True):
 # A line is a verb and its words: `CLAIM auth`, `ABORT auth "environment failure"`. Verbs are read in any case, with or
 # without Markdown around the verb, a word or the whole line, as an entry of a list, with a colon after the verb, quotes
 # around a name, and `please` or `(retry)` at the end. Other text is ignored: people talk in the channel too, and
-# `> CLAIM auth` only quotes somebody. What begins with a verb and does not fit it comes back as `Misread`.
+# `> CLAIM auth` only quotes somebody. What begins with a verb and does not fit it comes back as `MalformedLine`.
 #
 # Free text is quoted where it could be taken for something else, with `\"`, `\\` and `\n` inside; so no text can
 # become a second line. Characters that would move a terminal's cursor or reverse the text become `�`. Every written
@@ -380,15 +380,15 @@ def _escape(text: str) -> str:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(message: str) -> list[Line | Misread]:
+def read(message: str) -> list[Line | MalformedLine]:
     """The lines of a message, in order; what is none is left out."""
     if len(message) > MESSAGE_MAX:
         why = f"a message of {len(message):,} characters is not read; at most {MESSAGE_MAX:,} are"
-        return [Misread(_shortened(message), why)]
-    found: list[Line | Misread] = []
+        return [MalformedLine(_shortened(message), why)]
+    found: list[Line | MalformedLine] = []
     for line in _lines(message):
         if len(found) == MOST_LINES:
-            found.append(Misread("", f"only the first {MOST_LINES} lines of a message are read"))
+            found.append(MalformedLine("", f"only the first {MOST_LINES} lines of a message are read"))
             break
         found += _read(line)[: MOST_LINES - len(found)]
     return found
@@ -407,7 +407,7 @@ def _lines(message: str) -> Iterator[str]:
     return (line for line in message.replace("\r\n", "\n").split("\n") if line and not line.isspace())
 
 
-def _read(text: str) -> list[Line | Misread]:
+def _read(text: str) -> list[Line | MalformedLine]:
     """What a line of text says: nothing, one thing, or, of claims, several."""
     text = _without_markdown(_UNSHOWN.sub("�", text).strip())
     verb, *rest = text.split(maxsplit=1) or [""]
@@ -418,7 +418,7 @@ def _read(text: str) -> list[Line | Misread]:
     shape, parse = known
     said = parse(rest[0] if rest else "")
     if said is None:
-        return [Misread(_shortened(text), f"this is not {shape}", shape if verb in _OF_MEMBERS else "")]
+        return [MalformedLine(_shortened(text), f"this is not {shape}", shape if verb in _OF_MEMBERS else "")]
     return [*said] if isinstance(said, list) else [said]
 
 

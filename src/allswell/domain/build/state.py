@@ -18,7 +18,7 @@ import msgspec
 
 from allswell.domain.build.line import Line
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.lease.audit import AuditHistory, HumanDecision, Judged, failed_audits
+from allswell.domain.lease.audit import AuditHistory, AuditVerdict, HumanDecision, failed_audits
 from allswell.domain.question import Option, full_stop
 
 ABORTED = "aborted: "
@@ -84,7 +84,7 @@ class PastAttempt(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
+class ComponentStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """How one component stands."""
 
     name: str
@@ -111,8 +111,8 @@ class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def history(self) -> AuditHistory:
         """The verdicts on it, and where a human decided about it, in order."""
-        found: list[tuple[int, Judged | HumanDecision]] = []
-        found += [(one.token, Judged(one.builder, one.passed)) for one in self.audits if one.passed is not None]
+        found: list[tuple[int, AuditVerdict | HumanDecision]] = []
+        found += [(one.token, AuditVerdict(one.builder, one.passed)) for one in self.audits if one.passed is not None]
         found += [(one.token, HumanDecision()) for one in self.past if one.outcome == ASKED]
         return [what for _, what in sorted(found, key=itemgetter(0))]  # of one lease, its verdicts come first
 
@@ -186,10 +186,10 @@ class BuildQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if found is None else Dispute(found[1], found[2], found[3], int(found[4]))
 
 
-class BuildStanding(msgspec.Struct, frozen=True, omit_defaults=True):
+class BuildStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a whole build stands."""
 
-    components: Mapping[str, ComponentStanding]
+    components: Mapping[str, ComponentStatus]
     started_at: Millis = Millis(0)
     cycle: str = ""
     """A dependency cycle in the spec, in words; while there is one, nothing is offered (C4)."""
@@ -199,7 +199,7 @@ class BuildStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     stopped: bool = False
     """Whether a human has stopped the build before its end."""
 
-    def named(self, name: str) -> ComponentStanding | None:
+    def named(self, name: str) -> ComponentStatus | None:
         """A component, in small letters or large ones."""
         found = self.components.get(name)
         if found is not None:
@@ -239,7 +239,7 @@ class BuildGlance(msgspec.Struct, frozen=True):
     name: str
     coordinated: bool
     """Whether a coordinator is there: without one nothing is given, and nothing is taken back."""
-    standing: BuildStanding
+    standing: BuildStatus
 
     @property
     def counts(self) -> dict[str, int]:
@@ -247,7 +247,7 @@ class BuildGlance(msgspec.Struct, frozen=True):
         return dict(Counter(str(one.state) for one in self.standing.components.values()))
 
     @property
-    def at_work(self) -> list[ComponentStanding]:
+    def at_work(self) -> list[ComponentStatus]:
         """What somebody has, in the order of the spec."""
         return [one for one in self.standing.components.values() if one.state == "held"]
 
@@ -273,7 +273,7 @@ class BuildGlance(msgspec.Struct, frozen=True):
         ]
 
 
-def work_on(one: ComponentStanding) -> str:
+def work_on(one: ComponentStatus) -> str:
     """What its builder is at: building it, waiting for its audit or its merge, or mending it."""
     audit = one.current
     if audit is None:
@@ -281,7 +281,7 @@ def work_on(one: ComponentStanding) -> str:
     return {None: "in audit", True: "passed, to be merged", False: "fixing it after an audit"}[audit.passed]
 
 
-def told_of(one: ComponentStanding, standing: BuildStanding) -> list[str]:
+def told_of(one: ComponentStatus, standing: BuildStatus) -> list[str]:
     """How a component stands, in sentences: what it waits for, what its audit says, and who may not have it again."""
     says = [_where(one, standing)]
     failed = [audit for audit in one.audits if audit.passed is False]
@@ -293,7 +293,7 @@ def told_of(one: ComponentStanding, standing: BuildStanding) -> list[str]:
     return says
 
 
-def _where(one: ComponentStanding, standing: BuildStanding) -> str:
+def _where(one: ComponentStatus, standing: BuildStatus) -> str:
     audit = one.current
     match one.state:
         case "waiting":
@@ -364,7 +364,7 @@ class EndSilent(msgspec.Struct, frozen=True):
     agent: str
 
 
-class HandIn(msgspec.Struct, frozen=True):
+class RequestAudit(msgspec.Struct, frozen=True):
     """It is built: have it audited."""
 
     component: str
@@ -447,7 +447,7 @@ BuildStep = (
     | GrantClaim
     | HoldComponent
     | EndSilent
-    | HandIn
+    | RequestAudit
     | GiveVerdict
     | MergeComponent
     | GiveBackComponent

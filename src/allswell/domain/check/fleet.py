@@ -11,7 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from allswell.domain.agents.fleet import Fleet, accounts_of, beside_each_other
-from allswell.domain.check.model import CheckRule, Figure, Finding, Place, Severity, Sum, at_most, exact, one, times
+from allswell.domain.check.model import (
+    CheckFigure,
+    CheckRule,
+    Finding,
+    Location,
+    Severity,
+    SumCheck,
+    at_most,
+    exact,
+    one,
+    times,
+)
 from allswell.domain.duration import show
 
 SHARED_FOLDER = CheckRule(
@@ -72,7 +83,7 @@ def has_role(fleet: Fleet, role: str) -> bool:
     return any(spec.role in (None, role) for spec in fleet.agents.values())
 
 
-def roles_set_up(fleet: Fleet, places: Mapping[str, Place | None]) -> Iterator[Finding]:
+def roles_set_up(fleet: Fleet, places: Mapping[str, Location | None]) -> Iterator[Finding]:
     """A finding for each role that the settings name and no agent has; where no agents are set up, nobody can tell."""
     for role, place in places.items() if fleet.agents else ():
         if not has_role(fleet, role):
@@ -107,7 +118,7 @@ def roles_asked(asked: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def secrets_set(
-    secrets: Mapping[str, Sequence[str]], environ: Mapping[str, str], place: Place | None
+    secrets: Mapping[str, Sequence[str]], environ: Mapping[str, str], place: Location | None
 ) -> Iterator[Finding]:
     """A finding for each variable with the secret of a host that is not set here."""
     for host, names in secrets.items():
@@ -147,12 +158,12 @@ BUSY_IS_NOT_STALLED = CheckRule(
 class CheckIns(msgspec.Struct, frozen=True):
     """How the runs of one role are watched."""
 
-    limit: Figure
-    interval: Figure
-    wait: Figure
-    threshold: Figure
-    escalation: Figure
-    idle: Figure | None = None
+    limit: CheckFigure
+    interval: CheckFigure
+    wait: CheckFigure
+    threshold: CheckFigure
+    escalation: CheckFigure
+    idle: CheckFigure | None = None
 
 
 def asked(limit: int, interval: int) -> int:
@@ -176,7 +187,7 @@ def checkins_work(watched: CheckIns) -> Iterator[Finding]:
             f"No agent is ever asked for a check-in: the first would come at {exact(interval.length)}, and"
             f" {limit.name} ends the run first.",
             (limit, interval),
-            sum=Sum((one(interval.length),), "≥", limit.length),
+            sum=SumCheck((one(interval.length),), "≥", limit.length),
             fix=f"Make {interval.name} less than {exact(limit.length)}; a third of it asks twice.",
         )
     else:
@@ -189,7 +200,7 @@ def checkins_work(watched: CheckIns) -> Iterator[Finding]:
 
 def _never_judged(watched: CheckIns, number: int) -> Finding:
     limit, interval, wait = watched.limit, watched.interval, watched.wait
-    made = Sum((times(number, interval.length), one(wait.length)), "≥", limit.length)
+    made = SumCheck((times(number, interval.length), one(wait.length)), "≥", limit.length)
     return NEVER_JUDGED.broken(
         f"Check-in {number} of a run can never be missed: {limit.name} ends the run before the wait for it is over.",
         (limit, wait, interval),
@@ -243,7 +254,7 @@ def _idle(watched: CheckIns) -> Iterator[Finding]:
             if surely
             else f"{idle.name} can end an agent that answers every check-in in time.",
             (idle, interval, wait),
-            sum=Sum((one(interval.length), one(wait.length)), "≥", idle.length),
+            sum=SumCheck((one(interval.length), one(wait.length)), "≥", idle.length),
             fix=f"Make {idle.name} more than {exact(latest)}, or let agents check in by themselves.",
         )
 
@@ -253,7 +264,7 @@ def misses_during(call: int, interval: int, wait: int) -> int:
     return 0 if call < wait else (call - wait) // interval + 1
 
 
-def busy_is_not_stalled(watched: CheckIns, call: Figure, what: str) -> Iterator[Finding]:
+def busy_is_not_stalled(watched: CheckIns, call: CheckFigure, what: str) -> Iterator[Finding]:
     """An agent that waits for one call cannot answer; if the call may last, it is taken for stalled."""
     limit, interval, wait = watched.limit.length, watched.interval.length, watched.wait.length
     longest = min(call.length, limit)
@@ -261,7 +272,7 @@ def busy_is_not_stalled(watched: CheckIns, call: Figure, what: str) -> Iterator[
     if covered >= watched.threshold.value:
         needed = watched.threshold.length - 1
         terms = (times(needed, interval), one(wait)) if needed else (one(wait),)
-        made = Sum(terms, "≤", call.length)
+        made = SumCheck(terms, "≤", call.length)
         yield BUSY_IS_NOT_STALLED.broken(
             f"An agent that waits for {what} as long as it may ({call.name}) misses {covered} check-ins by"
             f" construction, and is taken for stalled after {watched.threshold.length}.",
@@ -294,9 +305,9 @@ HANDLER_BEFORE_VISIBILITY = CheckRule(
 class WorkerLimits(msgspec.Struct, frozen=True):
     """How a worker handles a message."""
 
-    visibility: Figure
-    statement: Figure
-    pool_wait: Figure
+    visibility: CheckFigure
+    statement: CheckFigure
+    pool_wait: CheckFigure
     connection_first: bool = True
     """Whether a connection is taken before the message is read, so that the wait for it costs the message nothing."""
 
@@ -315,7 +326,7 @@ def statement_before_visibility(worker: WorkerLimits) -> Iterator[Finding]:
             f"{statement.name} ({statement.length} ms) must be less than {visibility.name} ({visibility.length} ms),"
             " or a message is handed to another worker while the first still writes.",
             (statement, visibility),
-            sum=Sum((one(statement.length),), "≥", visibility.length),
+            sum=SumCheck((one(statement.length),), "≥", visibility.length),
             fix=f"Make {visibility.name} more than {exact(statement.length)}"
             + (f", or {statement.name} less than {exact(visibility.length)}." if visibility.length > 1 else "."),
         )
@@ -332,7 +343,7 @@ def pool_before_visibility(worker: WorkerLimits) -> Iterator[Finding]:
         return
     outlast = f"{pool.name} and {statement.name} together outlast {visibility.name}"
     longer = f"make {visibility.name} more than {exact(pool.length + statement.length)}"
-    added = Sum((one(pool.length), one(statement.length)), "≥", visibility.length)
+    added = SumCheck((one(pool.length), one(statement.length)), "≥", visibility.length)
     if not worker.connection_first:
         yield POOL_BEFORE_VISIBILITY.broken(
             "A message that is read before a connection is there can be given to another worker before its statement"
@@ -367,13 +378,13 @@ def handlers_before_visibility(queue: str, slow: Mapping[str, str], late: Mappin
         yield HANDLER_BEFORE_VISIBILITY.broken(told, (), fix=fix)
 
 
-def long_after_visibility(long: Figure, visibility: Figure) -> Iterator[Finding]:
+def long_after_visibility(long: CheckFigure, visibility: CheckFigure) -> Iterator[Finding]:
     """The limit of long handlers is more than the visibility: else it ends them before it would end any other."""
     if long.value <= visibility.value:
         yield LONG_AFTER_VISIBILITY.broken(
             f"{long.name} ({exact(long.length)}) is not more than {visibility.name} ({exact(visibility.length)}): a"
             " handler that is marked long would be ended before one that is not.",
             (long, visibility),
-            sum=Sum((one(long.length),), "≤", visibility.length),
+            sum=SumCheck((one(long.length),), "≤", visibility.length),
             fix=f"Make {long.name} more than {exact(visibility.length)}.",
         )

@@ -11,7 +11,7 @@ import msgspec
 # A figure that somebody wrote down, or that nobody did: its name, its value and its place.
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class Location(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where something is written: a file with line and column, a variable of the environment, or a flag."""
 
     source: str
@@ -22,13 +22,13 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
         return ":".join(str(part) for part in (self.source, self.line, self.column) if part is not None)
 
 
-class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
+class CheckFigure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One number of a description; lengths of time are milliseconds."""
 
     name: str
     """Its path, as its file has it: `timeouts.step`, `steps.build.timeout_override`."""
     value: int | float
-    place: Place | None = None
+    place: Location | None = None
     """None: nobody wrote it; it is a default."""
 
     @property
@@ -79,17 +79,17 @@ def at_least(length: int) -> str:
     return exact(length + -length % 1_000 if length >= _ROUNDED else length)
 
 
-class Term(msgspec.Struct, frozen=True):
+class SumTerm(msgspec.Struct, frozen=True):
     """One part of a sum: how it is written, and what it comes to."""
 
     text: str
     total: int
 
 
-class Sum(msgspec.Struct, frozen=True):
+class SumCheck(msgspec.Struct, frozen=True):
     """What is added up, and what it is held against."""
 
-    terms: tuple[Term, ...]
+    terms: tuple[SumTerm, ...]
     relation: Relation
     limit: int
 
@@ -105,18 +105,18 @@ class Sum(msgspec.Struct, frozen=True):
         return f"{made} {self.relation} {exact(self.limit)}"
 
 
-def one(length: int, name: str = "") -> Term:
+def one(length: int, name: str = "") -> SumTerm:
     """One length of time."""
-    return Term(f"{name} {exact(length)}" if name else exact(length), length)
+    return SumTerm(f"{name} {exact(length)}" if name else exact(length), length)
 
 
-def times(count: int, length: int, *, inside: int = 1) -> Term:
+def times(count: int, length: int, *, inside: int = 1) -> SumTerm:
     """The same length several times; each may be several tries inside."""
     counts = [f"{number} × " for number in (count, inside) if number != 1]
-    return Term("".join(counts) + exact(length), count * inside * length)
+    return SumTerm("".join(counts) + exact(length), count * inside * length)
 
 
-def pauses(bases: Sequence[int], worst: Sequence[int], jitter: float) -> Term:
+def pauses(bases: Sequence[int], worst: Sequence[int], jitter: float) -> SumTerm:
     """Pauses that double, each with all the jitter that chance can add."""
     shown = [exact(base) for base in bases]
     if len(shown) > _LISTED:
@@ -126,7 +126,7 @@ def pauses(bases: Sequence[int], worst: Sequence[int], jitter: float) -> Term:
     else:
         text = " + ".join(shown)
         text = f"({text})" if jitter and len(bases) > 1 else text
-    return Term(f"{1 + jitter:g} × {text}" if jitter else text, sum(worst))
+    return SumTerm(f"{1 + jitter:g} × {text}" if jitter else text, sum(worst))
 
 
 class Severity(StrEnum):
@@ -152,12 +152,12 @@ class CheckRule(msgspec.Struct, frozen=True):
     def broken(
         self,
         says: str,
-        figures: Iterable[Figure],
+        figures: Iterable[CheckFigure],
         *,
         fix: str,
-        sum: Sum | None = None,  # noqa: A002 - it is one
+        sum: SumCheck | None = None,  # noqa: A002 - it is one
         severity: Severity | None = None,
-        place: Place | None = None,
+        place: Location | None = None,
     ) -> Finding:
         """A finding of this rule."""
         return Finding(self.id, severity or self.severity, says, fix, tuple(figures), sum, place)
@@ -171,14 +171,14 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     says: str
     fix: str
     """What to do, in a sentence."""
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[CheckFigure, ...] = ()
     """The numbers it follows from, the one at fault first."""
-    sum: Sum | None = None
-    at: Place | None = None
+    sum: SumCheck | None = None
+    at: Location | None = None
     """Where it is, if no figure's place says so."""
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> Location | None:
         """Where to look: the first of its figures that somebody wrote."""
         return self.at or next((figure.place for figure in self.figures if figure.place is not None), None)
 

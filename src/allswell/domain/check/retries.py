@@ -20,13 +20,13 @@ from collections.abc import Iterator
 import msgspec
 
 from allswell.domain.check.model import (
+    CheckFigure,
     CheckRule,
-    Figure,
     Finding,
-    Place,
+    Location,
     Severity,
-    Sum,
-    Term,
+    SumCheck,
+    SumTerm,
     at_least,
     at_most,
     exact,
@@ -45,7 +45,7 @@ from allswell.domain.service.breaker import (
     pause_left,
     report,
 )
-from allswell.domain.service.retry import Again, ErrorClass, Failure, RetryPolicy, judge
+from allswell.domain.service.retry import ErrorClass, Failure, RetryAfter, RetryPolicy, judge
 
 RETRIES_FIT = CheckRule("retries_fit", Severity.ERROR, "All attempts and the pauses between them fit into their scope.")
 RETRIES_ABOVE_TOTAL = CheckRule(
@@ -62,20 +62,20 @@ class Retrying(msgspec.Struct, frozen=True):
 
     what: str
     """In words: `a call of a model`, `step build`."""
-    attempt: Figure
+    attempt: CheckFigure
     """The most that one attempt may take."""
     policy: RetryPolicy
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[CheckFigure, ...] = ()
     """The figures of the policy that somebody wrote."""
     tries_inside: int = 1
     """How often a library below tries within one attempt, each time for the attempt's whole limit."""
-    place: Place | None = None
+    place: Location | None = None
     """Where it is asked for, if no figure says so."""
     breaker: BreakerPolicy | None = None
     """The breaker of the service that is called, where there is one."""
 
 
-class RetryCourse(msgspec.Struct, frozen=True):
+class RetrySchedule(msgspec.Struct, frozen=True):
     """The pauses of one course."""
 
     waits: tuple[int, ...]
@@ -87,16 +87,16 @@ class RetryCourse(msgspec.Struct, frozen=True):
     breaks: tuple[int, ...]
     """The breaker's, where they are longer than the retry's own: without chance."""
 
-    def terms(self, jitter: float) -> tuple[Term, ...]:
+    def terms(self, jitter: float) -> tuple[SumTerm, ...]:
         """All its pauses, as a sum has them."""
         own = (pauses(self.bases, self.worst, jitter),) if self.bases else ()
         if not self.breaks:
             return own
         shut = times(len(self.breaks), self.breaks[0])
-        return (*own, Term(f"breaker.pause {shut.text}", shut.total))
+        return (*own, SumTerm(f"breaker.pause {shut.text}", shut.total))
 
 
-def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None = None) -> RetryCourse:
+def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None = None) -> RetrySchedule:
     """Every pause that a policy, and a breaker, grant to a row of failures of one class."""
     failure = Failure(error)
     shut = _Breaker(breaker) if breaker is not None and outcome_of(failure) is CallOutcome.FAILED else None
@@ -110,7 +110,7 @@ def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None
         least = judge(policy, failure, earlier=earlier, remaining=None, draw=0.0)
         most = judge(policy, failure, earlier=earlier, remaining=None, draw=1.0)
         pause = 0 if shut is None else shut.fail()
-        if not isinstance(least, Again) or not isinstance(most, Again) or pause is None:
+        if not isinstance(least, RetryAfter) or not isinstance(most, RetryAfter) or pause is None:
             break
         waits.append(max(pause, most.delay))
         if pause > most.delay:
@@ -118,7 +118,7 @@ def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None
         else:
             bases.append(least.delay)
             worst.append(most.delay)
-    return RetryCourse(tuple(waits), tuple(bases), tuple(worst), tuple(breaks))
+    return RetrySchedule(tuple(waits), tuple(bases), tuple(worst), tuple(breaks))
 
 
 class _Breaker:
@@ -140,26 +140,26 @@ class _Breaker:
         return pause
 
 
-def hanging(retrying: Retrying, scope: Figure) -> Sum | None:
+def hanging(retrying: Retrying, scope: CheckFigure) -> SumCheck | None:
     """The sum of the course on which every attempt takes all its time; None where nothing is retried."""
     path = course(retrying.policy, ErrorClass.NETWORK, retrying.breaker)
     if not path.waits:
         return None
     attempts = times(len(path.waits) + 1, retrying.attempt.length, inside=retrying.tries_inside)
-    return Sum((attempts, *path.terms(retrying.policy.jitter)), ">", scope.length)
+    return SumCheck((attempts, *path.terms(retrying.policy.jitter)), ">", scope.length)
 
 
-def limited(retrying: Retrying, scope: Figure) -> Sum | None:
+def limited(retrying: Retrying, scope: CheckFigure) -> SumCheck | None:
     """The sum of the course on which every attempt but the last is answered at once with 429."""
     path = course(retrying.policy, ErrorClass.RATE_LIMIT)
     if not path.waits:
         return None
     last = times(1, retrying.attempt.length, inside=retrying.tries_inside)
-    return Sum((*path.terms(retrying.policy.jitter), last), ">", scope.length)
+    return SumCheck((*path.terms(retrying.policy.jitter), last), ">", scope.length)
 
 
 def retries_fit(
-    retrying: Retrying, scope: Figure, *, most: int | None = None, severity: Severity = Severity.ERROR
+    retrying: Retrying, scope: CheckFigure, *, most: int | None = None, severity: Severity = Severity.ERROR
 ) -> Iterator[Finding]:
     """Retries that are granted but can never all happen; `most` is how long the scope could be made."""
     figures = (*retrying.figures, scope, retrying.attempt)
@@ -180,7 +180,7 @@ def retries_fit(
             )
 
 
-def _fix(retrying: Retrying, scope: Figure, made: Sum, error: ErrorClass, most: int | None) -> str:
+def _fix(retrying: Retrying, scope: CheckFigure, made: SumCheck, error: ErrorClass, most: int | None) -> str:
     ways = []
     if made.total <= (LONGEST if most is None else most):
         ways.append(f"give {scope.name} at least {at_least(made.total)}")
@@ -200,7 +200,7 @@ def _all_waits(retrying: Retrying, error: ErrorClass) -> tuple[int, ...]:
     return course(retrying.policy, error, retrying.breaker).waits
 
 
-def _retries_that_fit(retrying: Retrying, scope: Figure, error: ErrorClass) -> int | None:
+def _retries_that_fit(retrying: Retrying, scope: CheckFigure, error: ErrorClass) -> int | None:
     """The most retries that would fit; None if not even a first attempt does."""
     attempt = retrying.attempt.length * retrying.tries_inside
     spent = attempt
@@ -211,7 +211,7 @@ def _retries_that_fit(retrying: Retrying, scope: Figure, error: ErrorClass) -> i
     return None
 
 
-def retries_above_total(retries: Figure, max_attempts: Figure) -> Iterator[Finding]:
+def retries_above_total(retries: CheckFigure, max_attempts: CheckFigure) -> Iterator[Finding]:
     """A number of retries that the total over all classes cuts off."""
     if retries.value >= max_attempts.value:
         possible = max_attempts.length - 1
@@ -223,13 +223,13 @@ def retries_above_total(retries: Figure, max_attempts: Figure) -> Iterator[Findi
         )
 
 
-def retry_after_fits(cap: Figure, scope: Figure) -> Iterator[Finding]:
+def retry_after_fits(cap: CheckFigure, scope: CheckFigure) -> Iterator[Finding]:
     """A wait that is too short to park the service and too long to be waited for ends the call instead."""
     if cap.value >= scope.value:
         yield RETRY_AFTER_FITS.broken(
             f"A Retry-After of {exact(scope.length)} or more, up to {cap.name}, neither parks the service nor fits"
             f" into {scope.name}: the call is given up.",
             (cap, scope) if cap.written else (scope, cap),
-            sum=Sum((one(cap.length),), "≥", scope.length),
+            sum=SumCheck((one(cap.length),), "≥", scope.length),
             fix=f"Make {cap.name} less than {exact(scope.length)}, so that a longer wait parks the service.",
         )

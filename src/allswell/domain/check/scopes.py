@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from allswell.domain.check.model import CheckRule, Figure, Finding, Place, Severity, Sum, at_least, exact, one
+from allswell.domain.check.model import (
+    CheckFigure,
+    CheckRule,
+    Finding,
+    Location,
+    Severity,
+    SumCheck,
+    at_least,
+    exact,
+    one,
+)
 from allswell.domain.check.model import times as several
 from allswell.domain.check.retries import Retrying, hanging
 from allswell.domain.task.submit import describe_cycle, find_cycle
@@ -17,29 +27,29 @@ OVERRIDE = CheckRule("override", Severity.NOTE, "A timeout_override may go beyon
 NEVER_FIRES = CheckRule("never_fires", Severity.ERROR, "A limit is less than that of the scope around it.")
 
 
-def above_hard_limit(own: Figure, hard: Figure) -> Iterator[Finding]:
+def above_hard_limit(own: CheckFigure, hard: CheckFigure) -> Iterator[Finding]:
     """A limit above the hard limit of its kind is refused at run time."""
     if own.value > hard.value:
         yield ABOVE_HARD_LIMIT.broken(
             f"{own.name} is above its hard limit, {hard.name}; it will be refused.",
             (own, hard),
-            sum=Sum((one(own.length),), ">", hard.length),
+            sum=SumCheck((one(own.length),), ">", hard.length),
             fix=f"Lower it to {exact(hard.length)}, or give the steps that need more a timeout_override.",
         )
 
 
-def override_announced(override: Figure, hard: Figure) -> Iterator[Finding]:
+def override_announced(override: CheckFigure, hard: CheckFigure) -> Iterator[Finding]:
     """An override is the one figure that may be above the hard limit; who reads the flow shall know (F12)."""
     if override.value > hard.value:
         yield OVERRIDE.broken(
             f"{override.name} replaces {hard.name} for this one step, as an override may.",
             (override, hard),
-            sum=Sum((one(override.length),), ">", hard.length),
+            sum=SumCheck((one(override.length),), ">", hard.length),
             fix=f"Nothing, if it is meant; otherwise lower it to {exact(hard.length)}.",
         )
 
 
-def never_fires(inner: Figure, outer: Figure) -> Iterator[Finding]:
+def never_fires(inner: CheckFigure, outer: CheckFigure) -> Iterator[Finding]:
     """Whatever runs inside begins later, so at equal limits it is already the outer one that fires.
 
     A limit that nobody chose and a limit that is merely equal do no harm: these are warnings.
@@ -49,7 +59,7 @@ def never_fires(inner: Figure, outer: Figure) -> Iterator[Finding]:
         yield NEVER_FIRES.broken(
             f"{inner.name} can never fire: {outer.name} is over first.",
             (inner, outer) if inner.written else (outer, inner),
-            sum=Sum((one(inner.length),), ">" if above else "≥", outer.length),
+            sum=SumCheck((one(inner.length),), ">" if above else "≥", outer.length),
             fix=f"Make {inner.name} less than {exact(outer.length)}, or {outer.name} more than {exact(inner.length)}.",
             severity=Severity.ERROR if above and inner.written else Severity.WARNING,
         )
@@ -73,16 +83,16 @@ class Need(msgspec.Struct, frozen=True):
     """What a step waits for."""
 
     step: str
-    place: Place | None = None
+    place: Location | None = None
 
 
 class StepFigures(msgspec.Struct, frozen=True):
     """One step."""
 
     id: str
-    limit: Figure
+    limit: CheckFigure
     needs: tuple[Need, ...] = ()
-    place: Place | None = None
+    place: Location | None = None
     retrying: Retrying | None = None
     """How often it is tried, where it says so itself."""
 
@@ -120,7 +130,7 @@ def _offer(name: str, known: set[str]) -> str:
     return f"Did you mean {near!r}?" if near else "Add a step of this id, or take the need away."
 
 
-def critical_path(steps: Sequence[StepFigures], flow: Figure, *, most: int | None = None) -> Iterator[Finding]:
+def critical_path(steps: Sequence[StepFigures], flow: CheckFigure, *, most: int | None = None) -> Iterator[Finding]:
     """The longest way through the flow, every step taking all that it may; nothing where needs are wrong.
 
     `most` is how long the flow could be made.
@@ -138,7 +148,7 @@ def critical_path(steps: Sequence[StepFigures], flow: Figure, *, most: int | Non
     yield CRITICAL_PATH.broken(
         f"{len(path)} steps wait for each other ({_arrows(path)}), and cannot all use their time within {flow.name}.",
         (flow, *(step.limit for step in path)),
-        sum=Sum(tuple(terms), ">", flow.length),
+        sum=SumCheck(tuple(terms), ">", flow.length),
         fix=f"{longer} steps, or let some of them run side by side.",
         place=flow.place or path[-1].place,
     )
@@ -184,7 +194,7 @@ def _arrows(path: Sequence[StepFigures]) -> str:
     return " → ".join(ids)
 
 
-def escalation_in_reach(step: Figure, flow: Figure, escalation: Figure) -> Iterator[Finding]:
+def escalation_in_reach(step: CheckFigure, flow: CheckFigure, escalation: CheckFigure) -> Iterator[Finding]:
     """A step that times out again and again is a human's business, if the flow lasts that long (O4)."""
     total = step.length * escalation.length
     if total >= flow.value:
@@ -192,7 +202,7 @@ def escalation_in_reach(step: Figure, flow: Figure, escalation: Figure) -> Itera
             f"A step that keeps timing out is never put to a human: its timeout number {escalation.length} comes when"
             f" {flow.name} is over, and it is the flow that times out.",
             (step, flow, escalation),
-            sum=Sum((several(escalation.length, step.length),), "≥", flow.length),
+            sum=SumCheck((several(escalation.length, step.length),), "≥", flow.length),
             fix=f"Nothing, if that is meant; otherwise make {step.name} less than"
             f" {exact(-(-flow.length // escalation.length))}.",
         )

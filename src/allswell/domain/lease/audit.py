@@ -33,7 +33,7 @@ class Audited(msgspec.Struct, frozen=True):
     details: str = ""
 
 
-class Judged(msgspec.Struct, frozen=True):
+class AuditVerdict(msgspec.Struct, frozen=True):
     """One verdict in the history of a piece of work, and whose work it was about."""
 
     builder: str
@@ -44,7 +44,7 @@ class HumanDecision(msgspec.Struct, frozen=True):
     """A human has decided about the work: what was before does not count any more."""
 
 
-AuditHistory = Iterable[Judged | HumanDecision]
+AuditHistory = Iterable[AuditVerdict | HumanDecision]
 """What happened to a piece of work, in order."""
 
 

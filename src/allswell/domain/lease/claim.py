@@ -20,7 +20,7 @@ from allswell.domain.lease.model import NO_LIMIT, LeaseRow, bounded
 from allswell.domain.mesh.routing import agent_of, family, may_be_asked
 from allswell.domain.rules.command import Claim, Command
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import Decision, ReadSet, RowSearch, RowSnapshot, Rule
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow, lets_in
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, due_of, state
@@ -59,7 +59,7 @@ class HandOut(Command, frozen=True, gc=False):
     """Whether more is looked for if it gets nothing of these: then it is not over yet."""
 
 
-class Handed(msgspec.Struct, frozen=True, gc=False):
+class ClaimResult(msgspec.Struct, frozen=True, gc=False):
     """What a claim was given, and what it may not have or does not want."""
 
     granted: list[Granted]
@@ -173,7 +173,7 @@ def hand_out(situation: RowSnapshot, command: HandOut) -> Decision:
     """Give the claimer the best of what is offered; what it may not have stays for the others."""
     claim, cases, bars = command.claim, situation.cases, situation.bars
     if claim.task is not None and not _may_be_had(situation, claim.task, command.lanes, claim.outside):
-        return Decision(Handed([], command.offered))
+        return Decision(ClaimResult([], command.offered))
     outcomes: list[TaskChange] = []
     left: list[TaskId] = []
     for place, id_ in enumerate(command.offered):
@@ -193,7 +193,7 @@ def hand_out(situation: RowSnapshot, command: HandOut) -> Decision:
         if out.answer is not None:
             outcomes.append(out)
     granted = [_granted(situation, out.case) for out in outcomes]
-    return Decision(Handed(granted, left), outcomes=outcomes, events=_given_up_for(command, granted))
+    return Decision(ClaimResult(granted, left), outcomes=outcomes, events=_given_up_for(command, granted))
 
 
 def _is_kept_for_another(task: Task, claim: Claim, now: Millis) -> bool:
@@ -228,8 +228,8 @@ def _granted(situation: RowSnapshot, case: TaskAggregate) -> Granted:
     return Granted(lease, case.task, situation.payloads[case.task.id], situation.now)
 
 
-def _claimed(claim: Claim) -> Search:
-    return Search("claimed", claim.id)
+def _claimed(claim: Claim) -> RowSearch:
+    return RowSearch("claimed", claim.id)
 
 
 def _names(command: Claim) -> ReadSet:
@@ -239,7 +239,7 @@ def _names(command: Claim) -> ReadSet:
     return ReadSet(held=named, searches=(_claimed(command),))
 
 
-def _names_given(command: Claim, found: Mapping[Search, Sequence[str]]) -> ReadSet:
+def _names_given(command: Claim, found: Mapping[RowSearch, Sequence[str]]) -> ReadSet:
     given = [*map(TaskId, found.get(_claimed(command), ()))]
     return ReadSet(held=given, payloads=given)
 

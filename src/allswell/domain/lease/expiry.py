@@ -29,7 +29,7 @@ from allswell.domain.mesh.health import charged, concerned, target
 from allswell.domain.mesh.request import EXPIRED
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, options_about_time, repeated, repeated_idle
 from allswell.domain.rules.command import Command, EndIdle
-from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import Decision, ReadSet, RowSearch, RowSnapshot, Rule
 from allswell.domain.run.run import Run
 from allswell.domain.task.aggregate import (
     QuestionDraft,
@@ -354,7 +354,7 @@ def _names(command: Tick) -> ReadSet:
     return ReadSet(free=task, agents=(command.agent,), runs_of=task)
 
 
-def _names_found(command: Tick, found: Mapping[Search, Sequence[str]]) -> ReadSet:
+def _names_found(command: Tick, found: Mapping[RowSearch, Sequence[str]]) -> ReadSet:
     """Of a request, the standing of whom it is for."""
     if not is_request(command.task):
         return ReadSet()
@@ -362,8 +362,8 @@ def _names_found(command: Tick, found: Mapping[Search, Sequence[str]]) -> ReadSe
     return ReadSet(agents=concerned([*role, *([] if command.agent is None else [command.agent])] if role else ()))
 
 
-def _next(command: OneMoreWindow) -> Search:
-    return Search("leases", after=command.after, limit=command.limit)
+def _next(command: OneMoreWindow) -> RowSearch:
+    return RowSearch("leases", after=command.after, limit=command.limit)
 
 
 RULES = (

@@ -67,16 +67,16 @@ from allswell.domain.rules.command import (
     Verified,
 )
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import ASKING, Decision, Reads, ReadSet, RowSnapshot, Rule
+from allswell.domain.rules.rule import ASKING, Decision, ReadSet, RowReads, RowSnapshot, Rule
 from allswell.domain.run.run import Run
 from allswell.domain.service.retry import (
     TASK_RULES,
-    Again,
     ErrorClass,
     Escalate,
     Failure,
     GiveUp,
     RateLimitPause,
+    RetryAfter,
     judge,
 )
 from allswell.domain.service.service import park
@@ -369,7 +369,7 @@ def _fail(out: TaskChange, lease: LeaseRow, command: Fail, now: Millis, draw: fl
         out.events.append(event(task, "task_returned", lease, reason=f"failed: {failure.message}"[:NOTE_MAX]))
         return
     match verdict:
-        case Again(delay):
+        case RetryAfter(delay):
             out.case = requeue(out.case, now, until=now + delay)
             told = {"error": failure.error.value, "message": failure.message, "delay_ms": delay}
             out.events.append(Event("task_retried", task.id, task.run, lease.agent, lease.token, told))
@@ -633,14 +633,14 @@ def _names_of_renewal(command: CheckIn) -> ReadSet:
     return ReadSet(leases=(command.task,), agents=(command.agent,) if command.proof else ())
 
 
-def past_of(command: LeaseCommand, situation: RowSnapshot) -> Reads | None:
+def past_of(command: LeaseCommand, situation: RowSnapshot) -> RowReads | None:
     """The attempt that a word names, where that is not the current one: it may be a repetition, or late."""
     case = situation.cases.get(command.task)
     if case is None or (case.lease is not None and case.lease.token == command.token):
         return None
     if command.token.bit_length() >= 63:
         return None
-    return Reads(attempts=((command.task, command.token),))
+    return RowReads(attempts=((command.task, command.token),))
 
 
 HOLDER_RULES = (
@@ -687,12 +687,12 @@ def _asked(case: TaskAggregate) -> list[QuestionId]:
     return [QuestionId(wait.target) for wait in case.waits if wait.kind == "question"]
 
 
-def _reads(command: Verified, situation: RowSnapshot) -> Reads | None:
+def _reads(command: Verified, situation: RowSnapshot) -> RowReads | None:
     """The attempt that it is about, and the questions that the task waits for."""
     case, past = situation.cases.get(command.task), past_of(command, situation)
     if case is None or past is None:
         return past
-    return Reads(past.attempts, _asked(case))
+    return RowReads(past.attempts, _asked(case))
 
 
 def _names_of_verdict(command: Verified) -> ReadSet:

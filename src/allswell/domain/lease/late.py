@@ -30,7 +30,7 @@ TEXT_MOST = 16_384
 """Characters that are kept of each word beside the first result."""
 
 
-class LateWord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class LateMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One thing that came too late."""
 
     verb: str
@@ -45,7 +45,7 @@ class LateWord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class LateReports(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """All that came after the end of one attempt."""
 
-    words: tuple[LateWord, ...] = ()
+    words: tuple[LateMessage, ...] = ()
     more: int = 0
     """How many words there were beyond those that are kept."""
     checkins: int = 0
@@ -89,7 +89,7 @@ def kept(past: Attempt, command: HolderCommand, now: Millis) -> tuple[Attempt, s
         past, text = replace(past, late=text), ""
     if len(before.words) >= WORDS_MOST:
         return replace(past, afterwards=_text(replace(before, more=before.more + 1))), verb
-    word = LateWord(verb, now, text[:TEXT_MOST], len(text) > TEXT_MOST, command.id)
+    word = LateMessage(verb, now, text[:TEXT_MOST], len(text) > TEXT_MOST, command.id)
     return replace(past, afterwards=_text(replace(before, words=(*before.words, word)))), verb
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from allswell.domain.agents.status import Condition
+from allswell.domain.agents.status import AgentCondition
 from allswell.domain.ids import Millis
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.lease.model import LeaseRow, ends_at
@@ -89,7 +89,7 @@ def note_refusal(situation: RowSnapshot, command: NoteRefusal) -> Decision:
     task = replace(case.task, record=replace(case.task.record, refused=command.words))
     out = TaskChange(replace(case, task=task), answer=task.id)
     if bool(before) != bool(command.words):
-        condition = Condition.FOR_PROVIDER if command.words else Condition.WORKING
+        condition = AgentCondition.FOR_PROVIDER if command.words else AgentCondition.WORKING
         evidence = command.words or "its provider has answered"
         out.events.append(event(task, "agent_state", lease, state=condition.value, evidence=evidence))
     return Decision(task.id, outcomes=(out,))

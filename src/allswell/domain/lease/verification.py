@@ -21,13 +21,13 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis
-from allswell.domain.lease.audit import AfterAudit, Judged, after_verdict, failed_audits
+from allswell.domain.lease.audit import AfterAudit, AuditVerdict, after_verdict, failed_audits
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.question import VERIFICATION_OPTIONS, full_stop
 from allswell.domain.rules.command import Complete, Verified
 from allswell.domain.rules.event import Event
 from allswell.domain.task.aggregate import QuestionDraft, TaskChange, ask, end_attempt, end_task, event, requeue
-from allswell.domain.task.model import Attempt, FailedCheck, SaidDone, State, Task
+from allswell.domain.task.model import Attempt, FailedCheck, State, Task, UnverifiedDone
 from allswell.domain.task.submit import check_name, check_text
 from allswell.errors import Refused
 
@@ -69,7 +69,7 @@ def shown(command: tuple[str, ...]) -> str:
 
 def failed_so_far(task: Task) -> int:
     """How many verifications of a task have failed, since a human last decided."""
-    return failed_audits([Judged(task.id, passed=False) for _ in task.record.failed_checks], task.id)
+    return failed_audits([AuditVerdict(task.id, passed=False) for _ in task.record.failed_checks], task.id)
 
 
 def claims_to_be_done(task: Task) -> bool:
@@ -85,7 +85,7 @@ def say_done(out: TaskChange, lease: LeaseRow, command: Complete, now: Millis) -
     """Keep what a holder brings who says that it is done; the attempt goes on until that was verified."""
     task = out.case.task
     before = task.record.said_done
-    said = SaidDone(lease.token, now, command.id)
+    said = UnverifiedDone(lease.token, now, command.id)
     out.case = replace(out.case, task=replace(task, record=replace(task.record, said_done=said)))
     out.result = command.result
     if before is None or before.token != lease.token:
@@ -193,10 +193,10 @@ def _says_done(task: Task, lease: LeaseRow) -> bool:
     return said is not None and said.token == lease.token
 
 
-def claimed(task: Task, lease: LeaseRow, now: Millis) -> SaidDone:
+def claimed(task: Task, lease: LeaseRow, now: Millis) -> UnverifiedDone:
     """That the holder of a lease says it is done: as it said itself, or, by ending well, now."""
     said = task.record.said_done
-    return said if said is not None and _says_done(task, lease) else SaidDone(lease.token, now)
+    return said if said is not None and _says_done(task, lease) else UnverifiedDone(lease.token, now)
 
 
 def _failed(command: Verified, now: Millis) -> FailedCheck:
@@ -209,7 +209,7 @@ def what_followed(task: Task) -> AfterCheck:
     return AfterCheck(after_verdict(passed=False, failed=failed, most=most), failed, most)
 
 
-def _said_with(said: SaidDone | None, command: Verified) -> CommandId:
+def _said_with(said: UnverifiedDone | None, command: Verified) -> CommandId:
     """The command with which the holder said that it was done: saying it again is answered as the first time."""
     known = said is not None and said.token == command.token and said.command
     return said.command if said is not None and known else command.id

@@ -26,7 +26,7 @@ from allswell.domain.notify.delivery import made_words
 from allswell.domain.rules.event import Event
 from allswell.domain.service.retry import Failure
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, due_of, end_attempt, end_task, event, requeue
-from allswell.domain.task.model import OPEN, Origin, RequestRecord, RequestSpec, State, Task, WaitState
+from allswell.domain.task.model import OPEN, RequestOrigin, RequestRecord, RequestSpec, State, Task, WaitState
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.errors import Bug
 
@@ -112,13 +112,13 @@ def _go_on(out: TaskChange, asking: TaskAggregate | None, now: Millis, *, waiter
     return None
 
 
-def was_blocked(task: Task, origin: Origin) -> bool:
+def was_blocked(task: Task, origin: RequestOrigin) -> bool:
     """Whether the attempt that asked was the last to end, because of a request that nobody answered."""
     last = task.record.handover
     return task.record.token == origin.token and last is not None and last.reason == BLOCKED
 
 
-def _is_blocked_besides(asking: TaskAggregate, origin: Origin) -> bool:
+def _is_blocked_besides(asking: TaskAggregate, origin: RequestOrigin) -> bool:
     """Whether another request of the same attempt has blocked the task, and still does: then it needs both answers."""
     waits = any(wait.kind == "request" for wait in asking.waits)
     return asking.task.state == OPEN and waits and was_blocked(asking.task, origin)
@@ -273,7 +273,7 @@ def left_alone(case: TaskAggregate, until: Millis) -> TaskAggregate:
 # --- the parts --------------------------------------------------------------------------------------------------------
 
 
-def _parts(case: TaskAggregate) -> tuple[RequestSpec, RequestRecord, Origin]:
+def _parts(case: TaskAggregate) -> tuple[RequestSpec, RequestRecord, RequestOrigin]:
     task = case.task
     spec, stand, origin = task.spec.request, task.record.request, task.spec.origin
     if spec is None or stand is None or origin is None:
@@ -281,7 +281,7 @@ def _parts(case: TaskAggregate) -> tuple[RequestSpec, RequestRecord, Origin]:
     return spec, stand, origin
 
 
-def _asking_lease(asking: TaskAggregate | None, origin: Origin) -> LeaseRow | None:
+def _asking_lease(asking: TaskAggregate | None, origin: RequestOrigin) -> LeaseRow | None:
     """The lease that asked, while it lives."""
     lease = None if asking is None else asking.lease
     return lease if lease is not None and lease.token == origin.token else None

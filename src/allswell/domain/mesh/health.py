@@ -26,7 +26,7 @@ from allswell.domain.lease.model import Agent
 from allswell.domain.mesh.request import DELEGATION
 from allswell.domain.mesh.routing import agent_of, family
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Search
+from allswell.domain.rules.rule import RowSearch
 from allswell.domain.task.aggregate import TaskChange
 
 DAY = 86_400_000
@@ -47,7 +47,7 @@ class ExpiredDelivery(msgspec.Struct, frozen=True, gc=False):
     """How long was waited, in milliseconds."""
 
 
-class AgentStanding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class AgentRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What the last day says of an agent: the newest of it."""
 
     expired: tuple[ExpiredDelivery, ...] = ()
@@ -55,8 +55,8 @@ class AgentStanding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """When late answers of its let a blocked task go on."""
 
 
-NEUTRAL = AgentStanding()
-_decode = msgspec.json.Decoder(AgentStanding).decode
+NEUTRAL = AgentRecord()
+_decode = msgspec.json.Decoder(AgentRecord).decode
 
 
 def standing_row(agent: str) -> AgentId:
@@ -64,17 +64,17 @@ def standing_row(agent: str) -> AgentId:
     return AgentId(f"{_PREFIX}{agent}")
 
 
-def standing_of(row: Agent | None) -> AgentStanding:
+def standing_of(row: Agent | None) -> AgentRecord:
     """What a row says; nothing, if there is none."""
     return NEUTRAL if row is None or not row.standing else _decode(row.standing)
 
 
-def row_of(agent: str, standing: AgentStanding) -> Agent:
+def row_of(agent: str, standing: AgentRecord) -> Agent:
     """The row that says so."""
     return Agent(standing_row(agent), 0, Millis(0), standing=msgspec.json.encode(standing).decode())
 
 
-def standings(rows: Collection[Agent]) -> dict[str, AgentStanding]:
+def standings(rows: Collection[Agent]) -> dict[str, AgentRecord]:
     """Of all rows, those that are about this, by the names of their agents."""
     return {str(row.id)[len(_PREFIX) :]: standing_of(row) for row in rows if row.standing}
 
@@ -84,24 +84,24 @@ def counts(timeout: int, default: int) -> bool:
     return timeout >= default
 
 
-def after_expiry(standing: AgentStanding, expiry: ExpiredDelivery) -> AgentStanding:
+def after_expiry(standing: AgentRecord, expiry: ExpiredDelivery) -> AgentRecord:
     """After a delivery has expired that counts."""
     recent = [one for one in standing.expired if _is_recent(one.at, expiry.at)]
-    return AgentStanding((*recent, expiry)[-KEPT:], _recent(standing.unblocked, expiry.at))
+    return AgentRecord((*recent, expiry)[-KEPT:], _recent(standing.unblocked, expiry.at))
 
 
-def after_unblocking(standing: AgentStanding, now: Millis) -> AgentStanding:
+def after_unblocking(standing: AgentRecord, now: Millis) -> AgentRecord:
     """After a late answer has let a blocked task go on."""
     expired = tuple(one for one in standing.expired if _is_recent(one.at, now))
-    return AgentStanding(expired, (*_recent(standing.unblocked, now), now)[-KEPT:])
+    return AgentRecord(expired, (*_recent(standing.unblocked, now), now)[-KEPT:])
 
 
-def held_against(standing: AgentStanding, now: Millis) -> tuple[ExpiredDelivery, ...]:
+def held_against(standing: AgentRecord, now: Millis) -> tuple[ExpiredDelivery, ...]:
     """The expiries that count now, the oldest first."""
     return tuple(one for one in standing.expired if _is_recent(one.at, now))
 
 
-def is_degraded(standing: AgentStanding, now: Millis) -> bool:
+def is_degraded(standing: AgentRecord, now: Millis) -> bool:
     """Whether an agent has let too many requests expire."""
     return len(held_against(standing, now)) > TOO_MANY
 
@@ -112,18 +112,18 @@ def degraded(rows: Collection[Agent], now: Millis) -> dict[str, tuple[ExpiredDel
     return {name: held_against(standing, now) for name, standing in known.items() if is_degraded(standing, now)}
 
 
-def healthy_at(standing: AgentStanding, now: Millis) -> Millis | None:
+def healthy_at(standing: AgentRecord, now: Millis) -> Millis | None:
     """When a degraded agent is healthy again, if nothing more expires; None if it is."""
     against = held_against(standing, now)
     return Millis(against[-TOO_MANY - 1].at + DAY) if len(against) > TOO_MANY else None
 
 
-def score(standing: AgentStanding, now: Millis) -> int:
+def score(standing: AgentRecord, now: Millis) -> int:
     """What decides between two who are equally healthy: whom they have unblocked, less what they have let expire."""
     return len(_recent(standing.unblocked, now)) - len(held_against(standing, now))
 
 
-def passed_over(can_serve: Mapping[Holder, AgentStanding], now: Millis) -> tuple[Holder, ...]:
+def passed_over(can_serve: Mapping[Holder, AgentRecord], now: Millis) -> tuple[Holder, ...]:
     """Of those who can serve a request, those that are not to: never all of them."""
     degraded = [agent for agent, standing in can_serve.items() if is_degraded(standing, now)]
     if len(degraded) < len(can_serve):
@@ -139,7 +139,7 @@ def moved_back(standing: str, wall: int) -> str:
     found = _decode(standing)
     expired = tuple(msgspec.structs.replace(one, at=Millis(min(one.at, wall))) for one in found.expired)
     unblocked = tuple(Millis(min(at, wall)) for at in found.unblocked)
-    return msgspec.json.encode(AgentStanding(expired, unblocked)).decode()
+    return msgspec.json.encode(AgentRecord(expired, unblocked)).decode()
 
 
 def _is_recent(at: Millis, now: Millis) -> bool:
@@ -158,9 +158,9 @@ def _recent(moments: Sequence[Millis], now: Millis) -> tuple[Millis, ...]:
 Rows = Mapping[AgentId, Agent | None]
 
 
-def target(request: TaskId) -> Search:
+def target(request: TaskId) -> RowSearch:
     """Whom a request is for, and who holds it: its role, which never changes, and an agent if there is one."""
-    return Search("target", request)
+    return RowSearch("target", request)
 
 
 def own_row(holder: str) -> AgentId:
@@ -264,13 +264,13 @@ class Ledger(msgspec.Struct, frozen=True):
 
 def ledger_of(agent: str, entries: Iterable[tuple[Millis, Event]]) -> Ledger:
     """The ledger of an agent, by its name in the settings or under which it holds tasks, from what happened."""
-    book = _Book(family(agent))
+    book = _LedgerBuilder(family(agent))
     for at, event in entries:
         book.enter(at, event)
     return Ledger(agent, tuple(book.lines))
 
 
-class _Book:
+class _LedgerBuilder:
     """A ledger while it is written."""
 
     def __init__(self, agent: str) -> None:

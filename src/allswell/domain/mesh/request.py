@@ -35,7 +35,7 @@ from allswell.domain.rules.command import Delegate, NewTask, SendRequest
 from allswell.domain.rules.event import Event
 from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.task.aggregate import NewRequest, TaskAggregate, TaskChange, event
-from allswell.domain.task.model import OPEN, Origin, RequestRecord, RequestSpec, Task
+from allswell.domain.task.model import OPEN, RequestOrigin, RequestRecord, RequestSpec, Task
 from allswell.domain.task.submit import check_task, describe_cycle
 from allswell.domain.values import nearest
 from allswell.errors import Refused
@@ -147,7 +147,7 @@ def send(out: TaskChange, lease: LeaseRow, command: SendRequest, now: Millis) ->
     out.events.append(event(task, "request_sent", lease, **told))
     due = Millis(now + timeout)
     stand = RequestRecord(now, due, last=1 if time_for(spec, lease, due) is None else 1 + spec.retries)
-    origin = Origin(task.id, lease.token, lease.agent, command.id)
+    origin = RequestOrigin(task.id, lease.token, lease.agent, command.id)
     if asks_mesh(spec, stand):
         stand = replace(stand, mesh=True)
         out.events.append(mesh_asked(new.id, spec, origin, task.run))
@@ -163,7 +163,7 @@ def asks_mesh(spec: RequestSpec, stand: RequestRecord) -> bool:
     return spec.kind != WEBHOOK and not stand.mesh and stand.attempt >= stand.last
 
 
-def mesh_asked(request: TaskId, spec: RequestSpec, origin: Origin, run: RunId | None) -> Event:
+def mesh_asked(request: TaskId, spec: RequestSpec, origin: RequestOrigin, run: RunId | None) -> Event:
     """What the mesh is told then."""
     told = {"request": request, "kind": spec.kind, "to": spec.to}
     return Event("mesh_asked", origin.task, run, origin.agent, origin.token, told)
@@ -225,7 +225,7 @@ def delegate(out: TaskChange, lease: LeaseRow, command: Delegate, now: Millis) -
     told = {"request": new.id, "kind": DELEGATION, "to": new.role, "timeout_ms": limit - now}
     out.events.append(event(task, "request_sent", lease, **told))
     out.answer = new.id
-    origin = Origin(task.id, lease.token, lease.agent, command.id)
+    origin = RequestOrigin(task.id, lease.token, lease.agent, command.id)
     out.request = NewRequest(_once(new, limit - now), origin, limit)
 
 

@@ -27,7 +27,7 @@ from allswell.domain.mesh.health import charged, concerned, own_row, target
 from allswell.domain.mesh.routing import agent_of, family, may_be_asked, role_of
 from allswell.domain.rules.command import Claim, Decline, MoveOn, NoteListed, Respond
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Decision, Reads, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import Decision, ReadSet, RowReads, RowSearch, RowSnapshot, Rule
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, end_attempt, end_task, event, requeue
 from allswell.domain.task.model import OPEN, RequestAnswer, RequestRecord, RequestSpec, State, Task
 from allswell.domain.task.submit import check_name, check_text
@@ -298,21 +298,21 @@ def _next(command: MoveOn) -> CommandId:
 def _names(command: MoveOn) -> ReadSet:
     both, searches = (command.task, command.request), [target(command.request)]
     if command.claims:
-        searches.append(Search("claimed", _next(command)))
+        searches.append(RowSearch("claimed", _next(command)))
     return ReadSet(held=both, agents=(command.agent,), searches=searches)
 
 
-def _names_given(command: MoveOn, found: Mapping[Search, Sequence[str]]) -> ReadSet:
-    given = [*map(TaskId, found.get(Search("claimed", _next(command)), ()))]
+def _names_given(command: MoveOn, found: Mapping[RowSearch, Sequence[str]]) -> ReadSet:
+    given = [*map(TaskId, found.get(RowSearch("claimed", _next(command)), ()))]
     return ReadSet(held=given, payloads=given, agents=concerned(found.get(target(command.request), ())))
 
 
-def _attempt(command: MoveOn, situation: RowSnapshot) -> Reads | None:
+def _attempt(command: MoveOn, situation: RowSnapshot) -> RowReads | None:
     """The attempt that asked, once it is over."""
     case = situation.cases.get(command.task)
     if case is None or (case.lease is not None and case.lease.token == command.token):
         return None
-    return Reads(attempts=((command.task, command.token),))
+    return RowReads(attempts=((command.task, command.token),))
 
 
 def _names_of_listing(command: NoteListed) -> ReadSet:

@@ -172,7 +172,7 @@ PACE = 5_000
 _LOST = 3
 
 
-class Duty(msgspec.Struct, frozen=True):
+class LeaderMark(msgspec.Struct, frozen=True):
     """Who does it, and when that was last said."""
 
     marker: str
@@ -182,7 +182,7 @@ class Duty(msgspec.Struct, frozen=True):
     let_go: bool = False
 
 
-def is_free(duty: Duty | None, now: Millis, *, dead: bool = False) -> bool:
+def is_free(duty: LeaderMark | None, now: Millis, *, dead: bool = False) -> bool:
     """Whether anybody may take it; `dead` is what the caller knows of the process that has it.
 
     What was said far ahead of now was said by a clock that was set back.
@@ -190,6 +190,6 @@ def is_free(duty: Duty | None, now: Millis, *, dead: bool = False) -> bool:
     return duty is None or dead or duty.let_go or abs(now - duty.said_at) >= duty.pace * _LOST
 
 
-def is_ours(duty: Duty | None, marker: str) -> bool:
+def is_ours(duty: LeaderMark | None, marker: str) -> bool:
     """Whether a process has it."""
     return duty is not None and duty.marker == marker and not duty.let_go

@@ -49,7 +49,7 @@ def _ended(event: Event) -> str | None:
     return ENDS.get(event.kind)
 
 
-class KeptTally(msgspec.Struct, frozen=True):
+class StoredTally(msgspec.Struct, frozen=True):
     """A tally as it is kept."""
 
     position: Position = Position()
@@ -62,11 +62,11 @@ class KeptTally(msgspec.Struct, frozen=True):
     ready: Mapping[TaskId, int] = {}
 
 
-class Tally:
+class JournalTally:
     """Numbers of the journal up to a place."""
 
-    def __init__(self, kept: KeptTally | None = None) -> None:
-        kept = kept or KeptTally()
+    def __init__(self, kept: StoredTally | None = None) -> None:
+        kept = kept or StoredTally()
         self.position = kept.position
         self.ends: dict[str, int] = dict(kept.ends)
         self.waits = list(kept.waits) if len(kept.waits) == len(BUCKETS) + 1 else [0] * (len(BUCKETS) + 1)
@@ -108,8 +108,8 @@ class Tally:
         place = next((place for place, most in enumerate(BUCKETS) if length <= most), len(BUCKETS))
         self.waits[place] += 1
 
-    def kept(self) -> KeptTally:
+    def kept(self) -> StoredTally:
         """What another process needs to go on from here."""
         held = dict(list(self._held.items())[-KEPT:])
         ready = dict(list(self._ready.items())[-KEPT:])
-        return KeptTally(self.position, dict(self.ends), tuple(self.waits), self.waited, held, ready)
+        return StoredTally(self.position, dict(self.ends), tuple(self.waits), self.waited, held, ready)

@@ -104,7 +104,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """Spelled as in `domain.receipts.snapshot`."""
 
 
-class Used(msgspec.Struct, frozen=True, gc=False):
+class ResourceUse(msgspec.Struct, frozen=True, gc=False):
     """What the whole tree has used."""
 
     user_seconds: float = 0.0
@@ -209,7 +209,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     changed: tuple[Change, ...] = ()
     changed_more: int = 0
     """How many more files have changed than are listed."""
-    used: Used | None = None
+    used: ResourceUse | None = None
     advice: Advice = Advice()
     warnings: tuple[str, ...] = ()
     """What could not be kept or written."""
@@ -233,7 +233,7 @@ def task_of_receipt(id_: str) -> TaskId:
     return TaskId(f"t_{id_.removeprefix(PREFIX).rpartition('.')[0]}")
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptRef(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt that a receipt is about."""
 
     task: TaskId
@@ -247,7 +247,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     began_at: Millis
 
 
-def receipt_of(tried: Tried, end: End, reason: str, elapsed: int, changed: Sequence[Change]) -> Receipt:
+def receipt_of(tried: AttemptRef, end: End, reason: str, elapsed: int, changed: Sequence[Change]) -> Receipt:
     """What every receipt says. Whoever knows more adds that, and lets `advise` say at last what to type."""
     listed = tuple(changed[:CHANGES_LISTED])
     return Receipt(

@@ -89,7 +89,7 @@ class SnapshotLimits(msgspec.Struct, frozen=True, gc=False, forbid_unknown_field
         return self
 
 
-class Why(StrEnum):
+class OmissionReason(StrEnum):
     """Why the bytes of a file are not in a snapshot."""
 
     TOO_BIG = "too_big"
@@ -105,11 +105,11 @@ class Why(StrEnum):
     """It was kept, and what lies in its place now is not what was kept."""
 
 
-class LeftOut(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, order=True):
+class OmittedFile(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, order=True):
     """A file that a snapshot knows of and does not hold."""
 
     path: str
-    why: Why
+    why: OmissionReason
     detail: str = ""
 
 
@@ -121,20 +121,24 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     tracked: bool
 
 
-def ration(candidates: Iterable[Candidate], limits: SnapshotLimits) -> tuple[list[Candidate], list[LeftOut]]:
+def ration(candidates: Iterable[Candidate], limits: SnapshotLimits) -> tuple[list[Candidate], list[OmittedFile]]:
     """Which files are read, in order, and which are not.
 
     What git already tracks comes first, then small before big: a build's one huge log must not cost a hundred sources.
     """
     kept: list[Candidate] = []
-    left: list[LeftOut] = []
+    left: list[OmittedFile] = []
     total = 0
     for one in sorted(candidates, key=lambda c: (not c.tracked, c.size, c.path)):
         if one.size > limits.max_file:
-            left.append(LeftOut(spell(one.path), Why.TOO_BIG, f"{one.size} bytes, a file may have {limits.max_file}"))
+            left.append(
+                OmittedFile(
+                    spell(one.path), OmissionReason.TOO_BIG, f"{one.size} bytes, a file may have {limits.max_file}"
+                )
+            )
         elif total + one.size > limits.max_bytes or len(kept) >= limits.max_files:
             allowed = f"a snapshot may have {limits.max_bytes} bytes in {limits.max_files} files"
-            left.append(LeftOut(spell(one.path), Why.OVER_BUDGET, f"{one.size} bytes, {allowed}"))
+            left.append(OmittedFile(spell(one.path), OmissionReason.OVER_BUDGET, f"{one.size} bytes, {allowed}"))
         else:
             kept.append(one)
             total += one.size
@@ -161,7 +165,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it was based on: the commit at HEAD, or the digest of the baseline."""
     previous: ObjectName | None = None
     """The snapshot that stood under this name before, still reachable through this one."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedFile, ...] = ()
     torn: tuple[str, ...] = ()
     """Files that changed while they were read: what was read is kept, and may be neither the old nor the new."""
     nested: tuple[str, ...] = ()

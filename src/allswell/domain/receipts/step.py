@@ -112,7 +112,7 @@ class CutOffChoice(StrEnum):
     """Let a human decide."""
 
 
-class Offer(msgspec.Struct, frozen=True):
+class ResumeOffer(msgspec.Struct, frozen=True):
     """The question of F11, as data."""
 
     options: tuple[CutOffChoice, ...]
@@ -120,10 +120,10 @@ class Offer(msgspec.Struct, frozen=True):
     reason: str
 
 
-SALVAGEABLE = Offer(tuple(CutOffChoice), CutOffChoice.RETRY_STEP, "Partial work exists that may be salvageable")
+SALVAGEABLE = ResumeOffer(tuple(CutOffChoice), CutOffChoice.RETRY_STEP, "Partial work exists that may be salvageable")
 
 
-def offered(context: ContextForResume) -> Offer | None:
+def offered(context: ContextForResume) -> ResumeOffer | None:
     """What there is to choose when a run goes on; None where it simply goes on after the last good step."""
     return SALVAGEABLE if context.uncommitted_changes else None
 
@@ -229,7 +229,7 @@ _RACY = 50
 """Milliseconds by which the kernel's time of a change may lie before ours."""
 
 
-class LeftFile(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class ChangedPath(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One path that an attempt changed, as it left it."""
 
     how: str
@@ -260,12 +260,12 @@ class StepChanges(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Why it is not certain how everything was when it began; empty: it is."""
     outputs: tuple[str, ...] = ()
     """What it was to leave, as paths are told here."""
-    files: tuple[LeftFile, ...] = ()
+    files: tuple[ChangedPath, ...] = ()
     more: int = 0
     """How many more there were than are listed."""
 
 
-class AtWork(msgspec.Struct, frozen=True, gc=False):
+class WorkSpan(msgspec.Struct, frozen=True, gc=False):
     """When an attempt at a step was at work, on the wall clock in ms."""
 
     step: str
@@ -274,12 +274,12 @@ class AtWork(msgspec.Struct, frozen=True, gc=False):
     ended_at: int
 
 
-def was_made_by(left: LeftFile, ended_at: int) -> bool:
+def was_made_by(left: ChangedPath, ended_at: int) -> bool:
     """Whether a change can be of an attempt that ended then: what came later is somebody else's."""
     return left.changed_at <= ended_at + _RACY
 
 
-def also_by(changes: StepChanges, left: LeftFile, others: Iterable[AtWork]) -> tuple[str, ...]:
+def also_by(changes: StepChanges, left: ChangedPath, others: Iterable[WorkSpan]) -> tuple[str, ...]:
     """Steps that may have made a change as well as the attempt in whose time it was made."""
     found: dict[str, None] = {}
     for other in others:
@@ -295,11 +295,11 @@ def also_by(changes: StepChanges, left: LeftFile, others: Iterable[AtWork]) -> t
     return tuple(found)
 
 
-Own = tuple[tuple[LeftFile, tuple[str, ...]], ...]
+Own = tuple[tuple[ChangedPath, tuple[str, ...]], ...]
 """Changes, each with the steps that may have made it too."""
 
 
-def own_files(changes: StepChanges, outputs: Mapping[str, str], others: Sequence[AtWork]) -> Own:
+def own_files(changes: StepChanges, outputs: Mapping[str, str], others: Sequence[WorkSpan]) -> Own:
     """What an attempt changed, each with the steps that may have done it too; outputs of other steps are theirs.
 
     `outputs` says which step each declared path belongs to.

@@ -121,7 +121,7 @@ _BUDGET = re.compile(r"budget:(day|(role|run):.+)")
 # --- kinds of bounds --------------------------------------------------------------------------------------------------
 
 
-class Whole(msgspec.Struct, frozen=True):
+class IntegerBound(msgspec.Struct, frozen=True):
     """A whole number from `least` to `most`."""
 
     least: int
@@ -136,7 +136,7 @@ class Whole(msgspec.Struct, frozen=True):
             raise Refused(self.code, text, where=where)
 
 
-class Number(msgspec.Struct, frozen=True):
+class AnyInteger(msgspec.Struct, frozen=True):
     """A whole number, whatever it is: the rule answers for one that names nothing."""
 
     def check(self, value: object, where: str) -> None:
@@ -145,7 +145,7 @@ class Number(msgspec.Struct, frozen=True):
             raise Refused("bad_value", f"{where} must be a whole number, not {_shown(value)}", where=where)
 
 
-class Text(msgspec.Struct, frozen=True):
+class TextBound(msgspec.Struct, frozen=True):
     """Text of at most so many bytes that every store can hold."""
 
     most: int
@@ -157,7 +157,7 @@ class Text(msgspec.Struct, frozen=True):
         check_text(value, where, self.most)
 
 
-class Name(msgspec.Struct, frozen=True):
+class NameBound(msgspec.Struct, frozen=True):
     """A name: short, and without anything that cannot be shown."""
 
     empty: bool = False
@@ -232,7 +232,7 @@ class BudgetName(msgspec.Struct, frozen=True):
             raise Refused("bad_value", text, where=where)
 
 
-class Share(msgspec.Struct, frozen=True):
+class FractionBound(msgspec.Struct, frozen=True):
     """A part of the whole, from 0 to 1."""
 
     def check(self, value: object, where: str) -> None:
@@ -258,7 +258,7 @@ class FigureRules(msgspec.Struct, frozen=True):
             raise Refused("bad_policy", f"{where}: {error}", where=where) from None
 
 
-class Data(msgspec.Struct, frozen=True):
+class DataBound(msgspec.Struct, frozen=True):
     """What an event carries: names and plain values, bounded as a whole."""
 
     most: int
@@ -273,7 +273,7 @@ class Data(msgspec.Struct, frozen=True):
             raise Refused("bad_value", f"{where} must be JSON of at most {self.most} bytes", where=where)
 
 
-class Each(msgspec.Struct, frozen=True):
+class ListBound(msgspec.Struct, frozen=True):
     """A list of at most so many members, each with a bound of its own."""
 
     most: int
@@ -293,7 +293,7 @@ class Each(msgspec.Struct, frozen=True):
             self.of.check(member, f"{where}[{place}]")
 
 
-class OneOf(msgspec.Struct, frozen=True):
+class ChoiceBound(msgspec.Struct, frozen=True):
     """One of a few values: of an enumeration, or True and False."""
 
     values: tuple[object, ...]
@@ -305,7 +305,7 @@ class OneOf(msgspec.Struct, frozen=True):
             raise Refused("bad_value", f"{where} must be one of {known}, not {_shown(value)}", where=where)
 
 
-class Maybe(msgspec.Struct, frozen=True):
+class OptionalBound(msgspec.Struct, frozen=True):
     """A value, or none."""
 
     of: Bound
@@ -334,22 +334,22 @@ class StructBounds(msgspec.Struct, frozen=True):
 
 
 Bound = (
-    Whole
-    | Text
-    | Name
+    IntegerBound
+    | TextBound
+    | NameBound
     | ServiceName
     | RowReference
     | NewRunId
     | NewTaskId
-    | Number
+    | AnyInteger
     | FileName
     | BudgetName
-    | Share
+    | FractionBound
     | FigureRules
-    | Data
-    | Each
-    | OneOf
-    | Maybe
+    | DataBound
+    | ListBound
+    | ChoiceBound
+    | OptionalBound
     | StructBounds
 )
 
@@ -364,73 +364,73 @@ _SHOWN = 60
 
 # --- the bounds -------------------------------------------------------------------------------------------------------
 
-_NAME, _NAME_OR_NONE, _SERVICE, _REFERENCE = Name(), Name(empty=True), ServiceName(), RowReference()
-_LENGTH = Whole(0, LONGEST, "bad_duration", "a length of time in milliseconds")
-_POSITIVE = Whole(1, LONGEST, "bad_duration", "a positive timeout in milliseconds")
-_LEASE = Whole(LENGTH_MIN, LONGEST, "bad_lease", "a length of time in milliseconds")
-_MONEY = Whole(0, COST_MOST, "bad_cost", "an amount in millionths of a dollar")
-_TOKENS = Whole(0, TOKENS_MOST, "bad_cost", "a number of tokens")
-_NOTE, _JSON = Text(NOTE_MAX), Text(PAYLOAD_MAX)
-_LABEL = Text(EVENT_MAX)
-_COUNT = Whole(0, COUNT_MAX)
+_NAME, _NAME_OR_NONE, _SERVICE, _REFERENCE = NameBound(), NameBound(empty=True), ServiceName(), RowReference()
+_LENGTH = IntegerBound(0, LONGEST, "bad_duration", "a length of time in milliseconds")
+_POSITIVE = IntegerBound(1, LONGEST, "bad_duration", "a positive timeout in milliseconds")
+_LEASE = IntegerBound(LENGTH_MIN, LONGEST, "bad_lease", "a length of time in milliseconds")
+_MONEY = IntegerBound(0, COST_MOST, "bad_cost", "an amount in millionths of a dollar")
+_TOKENS = IntegerBound(0, TOKENS_MOST, "bad_cost", "a number of tokens")
+_NOTE, _JSON = TextBound(NOTE_MAX), TextBound(PAYLOAD_MAX)
+_LABEL = TextBound(EVENT_MAX)
+_COUNT = IntegerBound(0, COUNT_MAX)
 _TASK = FigureRules(NewTask, check_task)
 BY_TYPE: Mapping[object, Bound] = {
     TaskId: _REFERENCE,
     RunId: _REFERENCE,
     QuestionId: _REFERENCE,
-    CommandId: Name(empty=True, called="command"),
+    CommandId: NameBound(empty=True, called="command"),
     AgentId: _NAME,
-    Token: Whole(0, TOKEN_MAX, "bad_token"),
-    Millis: Whole(0, LATEST, "bad_time", "milliseconds since 1970"),
-    bool: OneOf((False, True)),
+    Token: IntegerBound(0, TOKEN_MAX, "bad_token"),
+    Millis: IntegerBound(0, LATEST, "bad_time", "milliseconds since 1970"),
+    bool: ChoiceBound((False, True)),
     NewTask: _TASK,
     Policy: FigureRules(Policy, Policy.validated),
     BreakerPolicy: FigureRules(BreakerPolicy, check_breaker),
 }
 BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
-    Command: {"key": Text(REFERENCE_MAX)},
-    Submit: {"tasks": Each(TASKS_MAX)},
+    Command: {"key": TextBound(REFERENCE_MAX)},
+    Submit: {"tasks": ListBound(TASKS_MAX)},
     Claim: {
-        "roles": Each(LISTED_MAX, _NAME_OR_NONE),
-        "count": Number(),
-        "length": Number(),
-        "outside": Each(COUNT_MAX),
-        "asked_as": Each(LISTED_MAX, _NAME),
+        "roles": ListBound(LISTED_MAX, _NAME_OR_NONE),
+        "count": AnyInteger(),
+        "length": AnyInteger(),
+        "outside": ListBound(COUNT_MAX),
+        "asked_as": ListBound(LISTED_MAX, _NAME),
     },
-    CheckIn: {"token": Number(), "agent": _REFERENCE, "note": _NOTE, "progress": Share()},
-    LeaseCommand: {"token": Number(), "agent": _REFERENCE},
-    CheckInAgain: {"note": _NOTE, "progress": Share()},
+    CheckIn: {"token": AnyInteger(), "agent": _REFERENCE, "note": _NOTE, "progress": FractionBound()},
+    LeaseCommand: {"token": AnyInteger(), "agent": _REFERENCE},
+    CheckInAgain: {"note": _NOTE, "progress": FractionBound()},
     Complete: {"result": _JSON, "warning": _NOTE},
     Verified: {
-        "why": Text(WHY_MAX),
-        "said": Text(SAID_MAX),
+        "why": TextBound(WHY_MAX),
+        "said": TextBound(SAID_MAX),
         "elapsed": _LENGTH,
         "by": _NAME_OR_NONE,
         "result": _JSON,
         "warning": _NOTE,
     },
-    Denied: {"calls": Each(CALLS_MOST), "count": Whole(0, COUNT_MAX), "no_allow": _NOTE, "work": _NOTE},
+    Denied: {"calls": ListBound(CALLS_MOST), "count": IntegerBound(0, COUNT_MAX), "no_allow": _NOTE, "work": _NOTE},
     DeniedCall: {"tool": _NOTE, "text": _NOTE, "input": _NOTE, "barred": _NOTE},
     Failure: {
         "message": _NOTE,
         "retry_after": _LENGTH,
-        "services": Each(LISTED_MAX, _SERVICE),
-        "status": Whole(0, 999),
+        "services": ListBound(LISTED_MAX, _SERVICE),
+        "status": IntegerBound(0, 999),
     },
     Release: {"reason": _NOTE, "delay": _LENGTH},
     Suspend: {"by": _NAME, "ago": _LENGTH},
     NoteRefusal: {"words": _NAME_OR_NONE},
     EndIdle: {"idle": _LENGTH, "said": _NOTE},
     Keep: {"receipt": FileName(), "status": _NAME, "path": _NOTE},
-    Ask: {"text": Text(QUESTION_MAX), "options": Each(OPTIONS_MAX)},
+    Ask: {"text": TextBound(QUESTION_MAX), "options": ListBound(OPTIONS_MAX)},
     Option: {"key": _NAME, "label": _NAME},
     Delegate: {"timeout": _POSITIVE, "request": FigureRules(NewTask, check_delegated)},
     SendRequest: {"request": FigureRules(NewTask, check_request)},
     RequestSpec: {
         "kind": _NAME,
-        "to": Text(ADDRESS_MAX),
+        "to": TextBound(ADDRESS_MAX),
         "timeout": _LENGTH,
-        "retries": Whole(0, RETRIES_MAX, "bad_retries"),
+        "retries": IntegerBound(0, RETRIES_MAX, "bad_retries"),
         "default": _LENGTH,
         "wait": _LENGTH,
         "again": _LENGTH,
@@ -438,61 +438,61 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "role": _NAME_OR_NONE,
         "escalate": _LENGTH,
         "remind": _LENGTH,
-        "asked": Each(LISTED_MAX, _NAME),
-        "passed_over": Each(LISTED_MAX, _NAME),
+        "asked": ListBound(LISTED_MAX, _NAME),
+        "passed_over": ListBound(LISTED_MAX, _NAME),
     },
     MoveOn: {
-        "roles": Each(LISTED_MAX, _NAME_OR_NONE),
+        "roles": ListBound(LISTED_MAX, _NAME_OR_NONE),
         "length": _LEASE,
-        "outside": Each(COUNT_MAX),
+        "outside": ListBound(COUNT_MAX),
     },
     Respond: {
-        "roles": Each(LISTED_MAX, _NAME_OR_NONE),
-        "asked_as": Each(LISTED_MAX, _NAME),
+        "roles": ListBound(LISTED_MAX, _NAME_OR_NONE),
+        "asked_as": ListBound(LISTED_MAX, _NAME),
         "result": _JSON,
     },
     Decline: {
-        "roles": Each(LISTED_MAX, _NAME_OR_NONE),
-        "asked_as": Each(LISTED_MAX, _NAME),
-        "reason": Text(REASON_MAX),
+        "roles": ListBound(LISTED_MAX, _NAME_OR_NONE),
+        "asked_as": ListBound(LISTED_MAX, _NAME),
+        "reason": TextBound(REASON_MAX),
     },
-    NoteListed: {"requests": Each(LISTED_MAX)},
-    Cancel: {"reason": Text(TEXT_MAX)},
+    NoteListed: {"requests": ListBound(LISTED_MAX)},
+    Cancel: {"reason": TextBound(TEXT_MAX)},
     Answer: {
-        "option": Text(TEXT_MAX),
-        "text": Text(TEXT_MAX),
-        "subtasks": Each(SUBTASKS_MAX, code="no_subtasks"),
+        "option": TextBound(TEXT_MAX),
+        "text": TextBound(TEXT_MAX),
+        "subtasks": ListBound(SUBTASKS_MAX, code="no_subtasks"),
         "timeout": _LENGTH,
         "by": _NAME_OR_NONE,
         "max_cost": _MONEY,
     },
     OpenRun: {"run": NewRunId(), "name": _NAME, "timeout": _POSITIVE},
-    EndRun: {"reason": Text(REASON_MAX)},
+    EndRun: {"reason": TextBound(REASON_MAX)},
     TakeUp: {"flow": FigureRules(NewTask, check_flow), "length": _LEASE},
     RecordStep: {"step": NewTaskId(), "name": _NAME, "payload": _JSON, "result": _JSON, "elapsed": _LENGTH},
     Admit: {"service": _SERVICE},
-    Permit: {"service": _SERVICE, "generation": Whole(0, COUNT_MAX)},
+    Permit: {"service": _SERVICE, "generation": IntegerBound(0, COUNT_MAX)},
     Park: {"service": _SERVICE, "delay": _LENGTH},
     Unpark: {"service": _SERVICE, "by": _NAME},
     AskForHelp: {"service": _SERVICE, "reason": _NOTE, "message": _NOTE},
-    Event: {"kind": _NAME, "data": Data(EVENT_MAX)},
+    Event: {"kind": _NAME, "data": DataBound(EVENT_MAX)},
     Expense: {"cost": _MONEY, "given": _TOKENS, "written": _TOKENS},
     ReachBudget: {
         "budget": BudgetName(),
-        "spent": Whole(0, TOKEN_MAX, "bad_cost"),
-        "limit": Whole(1, TOKEN_MAX, "bad_cost"),
+        "spent": IntegerBound(0, TOKEN_MAX, "bad_cost"),
+        "limit": IntegerBound(1, TOKEN_MAX, "bad_cost"),
         "name": _NAME_OR_NONE,
     },
     Quota: dict.fromkeys(
-        ("requests", "questions", "bytes", "key_requests", "key_questions", "key_bytes"), Whole(0, COUNT_MAX)
+        ("requests", "questions", "bytes", "key_requests", "key_questions", "key_bytes"), IntegerBound(0, COUNT_MAX)
     ),
     ResubmittedTask: {
         "id": NewTaskId(),
-        "needs": Each(NEEDS_MAX, Each(NEEDS_MAX, _REFERENCE)),
+        "needs": ListBound(NEEDS_MAX, ListBound(NEEDS_MAX, _REFERENCE)),
         "role": _NAME_OR_NONE,
-        "services": Each(LISTED_MAX, _SERVICE),
+        "services": ListBound(LISTED_MAX, _SERVICE),
     },
-    Resubmit: {"renewals": Each(RENEWALS_MAX, code="too_many_tasks"), "by": _NAME_OR_NONE},
+    Resubmit: {"renewals": ListBound(RENEWALS_MAX, code="too_many_tasks"), "by": _NAME_OR_NONE},
     DismissQuestion: {"by": _NAME},
     DismissTask: {"by": _NAME},
     Presence: {
@@ -504,7 +504,7 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "pid_namespace": _NOTE,
         "pid_start": _COUNT,
         "pace": _POSITIVE,
-        "posts": Each(TASKS_MAX),
+        "posts": ListBound(TASKS_MAX),
         "dismissed_by": _LABEL,
     },
     AgentSlot: {
@@ -529,7 +529,7 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "host": _NOTE,
         "boot_id": _NOTE,
         "pid_namespace": _NOTE,
-        "processes": Each(TASKS_MAX),
+        "processes": ListBound(TASKS_MAX),
         "folder": _LABEL,
         "freed_by": _LABEL,
     },
@@ -559,22 +559,22 @@ def _bound(kind: Any, declared: Bound | None, where: str) -> Bound:  # noqa: ANN
         inner = [one for one in get_args(kind) if one is not type(None)]
         if len(inner) != 1:
             raise Bug(f"{where} may be several things, and no bound says which")
-        return Maybe(_bound(inner[0], declared, where))
+        return OptionalBound(_bound(inner[0], declared, where))
     if get_origin(kind) is tuple:
-        members = declared if isinstance(declared, Each) else Each(LISTED_MAX, declared)
+        members = declared if isinstance(declared, ListBound) else ListBound(LISTED_MAX, declared)
         return (
             members
             if members.of is not None
-            else Each(members.most, _bound(get_args(kind)[0], None, where), members.code)
+            else ListBound(members.most, _bound(get_args(kind)[0], None, where), members.code)
         )
     if declared is not None:
         return declared
     if kind in BY_TYPE:
         return BY_TYPE[kind]
     if get_origin(kind) is Literal:
-        return OneOf(get_args(kind))
+        return ChoiceBound(get_args(kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return OneOf(tuple(kind))
+        return ChoiceBound(tuple(kind))
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _parts(kind)
     raise Bug(f"{where} has no bound: declare what it may hold (domain/rules/bounds.py)")
@@ -611,4 +611,4 @@ def check_look(value: object, where: str) -> None:
             check_look(member, where)
 
 
-_PAGE, _FIGURE = Whole(0, LOOKED_AT_MAX), Whole(-TOKEN_MAX, TOKEN_MAX)
+_PAGE, _FIGURE = IntegerBound(0, LOOKED_AT_MAX), IntegerBound(-TOKEN_MAX, TOKEN_MAX)

@@ -21,7 +21,7 @@ from allswell.domain.question import Option
 from allswell.domain.rules.event import Event
 from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.model import Carried, RequestSpec
+from allswell.domain.task.model import CarriedHistory, RequestSpec
 from allswell.domain.task.policy import DEFAULT, Policy
 
 
@@ -52,7 +52,7 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     """The id follows from a key of the caller's, so another task may claim the same one."""
     flow: bool = False
     """A Python flow, which only `TakeUp` makes."""
-    carried: Carried | None = None
+    carried: CarriedHistory | None = None
     """What it knows of an ended task whose work it goes on with."""
 
 

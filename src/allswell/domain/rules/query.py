@@ -25,7 +25,7 @@ from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
 T = TypeVar("T")
 
 
-class Agenda(msgspec.Struct, frozen=True):
+class SweepAgenda(msgspec.Struct, frozen=True):
     """What a sweeper has to do: the store's clock, the earliest timer, and whether consequences are waiting."""
 
     now: Millis
@@ -39,7 +39,7 @@ class Query(msgspec.Struct, Generic[T], frozen=True):
     """A look at committed rows, answered with a `T`."""
 
 
-class ViewAgenda(Query[Agenda], frozen=True):
+class ViewAgenda(Query[SweepAgenda], frozen=True):
     """What a sweeper has to do, and when."""
 
 

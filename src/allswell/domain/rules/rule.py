@@ -27,7 +27,7 @@ from allswell.domain.rules.event import Event
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange
-from allswell.domain.task.model import Attempt, Finished, Task
+from allswell.domain.task.model import Attempt, FinishedTask, Task
 from allswell.errors import AllswellError, Refused
 
 C = TypeVar("C")
@@ -35,7 +35,7 @@ LaneKey = tuple[str, tuple[str, ...]]
 """A lane by what makes it: the role and the services of its tasks."""
 
 
-class Search(msgspec.Struct, frozen=True, order=True):
+class RowSearch(msgspec.Struct, frozen=True, order=True):
     """Something to look for without a lock; what is found are ids, but for `ASKING`."""
 
     what: Literal["asking", "claimed", "held", "leases", "open", "questions", "target", "waiting"]
@@ -47,7 +47,7 @@ class Search(msgspec.Struct, frozen=True, order=True):
     limit: int = 0
 
 
-ASKING = Search("asking")
+ASKING = RowSearch("asking")
 
 
 class AwaitedRequest(msgspec.Struct, frozen=True, order=True):
@@ -85,12 +85,12 @@ class ReadSet(TypedDict, total=False):
     """Tasks of which is wanted who may not hold them."""
     expenses: Collection[TaskId]
     """Tasks of which is wanted what their attempts have cost."""
-    searches: Collection[Search]
+    searches: Collection[RowSearch]
     lanes: Collection[LaneKey]
     """The lanes of the tasks that it makes: a store interns them before anything is decided."""
 
 
-class Reads(msgspec.Struct, frozen=True, gc=False):
+class RowReads(msgspec.Struct, frozen=True, gc=False):
     """What to read after the locks."""
 
     attempts: Sequence[tuple[TaskId, Token]] = ()
@@ -110,8 +110,8 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
     command: type[C]
     decide: Callable[[RowSnapshot, C], Decision]
     names: Callable[[C], ReadSet] = names_nothing
-    found: Callable[[C, Mapping[Search, Sequence[str]]], ReadSet] | None = None
-    reads: Callable[[C, RowSnapshot], Reads | None] | None = None
+    found: Callable[[C, Mapping[RowSearch, Sequence[str]]], ReadSet] | None = None
+    reads: Callable[[C, RowSnapshot], RowReads | None] | None = None
     chance: bool = False
     """Whether it is decided with a number that was drawn for it."""
     last: bool = False
@@ -146,7 +146,7 @@ class RowSnapshot(msgspec.Struct, frozen=True):
     """What attempts have cost, by task."""
     lanes: Mapping[LaneKey, int] = {}
     """The lane of each (role, services) of the tasks that are to be made."""
-    found: Mapping[Search, Sequence[str]] = {}
+    found: Mapping[RowSearch, Sequence[str]] = {}
     """What was looked for before anything was locked."""
     asking: Sequence[AwaitedRequest] = ()
     """Who waits for whose answer, where `ASKING` was searched for."""
@@ -201,7 +201,7 @@ class Decision(msgspec.Struct):
     events: Sequence[Event] = ()
     leases: Sequence[LeaseRow] = ()
     """Leases that were renewed, of which nothing else was read."""
-    recorded: Sequence[Finished] = ()
+    recorded: Sequence[FinishedTask] = ()
     """Tasks that are finished as they are made."""
     runs: Sequence[Run] = ()
     services: Sequence[ServiceRow] = ()

@@ -13,12 +13,12 @@ from allswell.domain.lease.model import LeaseRow, ends_at
 from allswell.domain.question import Question
 from allswell.domain.rules.command import Claim, NewTask, OpenRun, RecordStep, TakeUp
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Decision, LaneKey, Reads, ReadSet, RowSnapshot, Rule
+from allswell.domain.rules.rule import Decision, LaneKey, ReadSet, RowReads, RowSnapshot, Rule
 from allswell.domain.run.lifecycle import check_run_id, open_
 from allswell.domain.run.run import Run
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, end_attempt, leave, requeue, resume_clock
 from allswell.domain.task.answer import withdraw
-from allswell.domain.task.model import OPEN, Attempt, Finished, Spec, State, Task, TaskHistory, rank
+from allswell.domain.task.model import OPEN, Attempt, FinishedTask, Spec, State, Task, TaskHistory, rank
 from allswell.domain.task.submit import accept_among, check_run, check_task, lanes_of
 from allswell.errors import LeaseLost, Refused
 
@@ -150,11 +150,11 @@ def _names(command: TakeUp) -> ReadSet:
     return ReadSet(held=(new.id,), tasks=new.needs, runs=runs, lanes=lanes_of((new,)))
 
 
-def _asked(command: TakeUp, situation: RowSnapshot) -> Reads | None:
+def _asked(command: TakeUp, situation: RowSnapshot) -> RowReads | None:
     """The question that the flow waits for: its lock covers them."""
     case = situation.cases.get(command.flow.id)
     asked = () if case is None else [QuestionId(wait.target) for wait in case.waits if wait.kind == "question"]
-    return Reads(questions=asked) if asked else None
+    return RowReads(questions=asked) if asked else None
 
 
 TAKE_UP_RULES = (Rule(TakeUp, hold_flow, _names, reads=_asked),)
@@ -234,7 +234,7 @@ def record(situation: RowSnapshot, command: RecordStep) -> Decision:
     if done is None:
         return Decision(lease)
     task, attempt, event = done
-    return Decision(lease, events=(event,), recorded=(Finished(task, command.payload, command.result, attempt),))
+    return Decision(lease, events=(event,), recorded=(FinishedTask(task, command.payload, command.result, attempt),))
 
 
 def _refused(command: RecordStep) -> tuple[Event, ...]:

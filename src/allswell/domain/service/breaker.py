@@ -97,7 +97,7 @@ def check_breaker(breaker: BreakerPolicy) -> None:
         raise Refused("bad_policy", f"impossible policy: {says}", where=broken[0].figures[0])
 
 
-class Stand(StrEnum):
+class BreakerState(StrEnum):
     """Where a breaker stands."""
 
     CLOSED = "closed"
@@ -112,7 +112,7 @@ class Stand(StrEnum):
     """Nobody may call until a human has answered."""
 
 
-class Cause(StrEnum):
+class BreakerInput(StrEnum):
     """What moves a breaker."""
 
     HEALTHY = "a call went well"
@@ -127,20 +127,20 @@ class Cause(StrEnum):
     ACKNOWLEDGED = "a human says: go on by yourself"
 
 
-MOVES: Mapping[tuple[Stand, Cause], Stand] = {
-    (Stand.CLOSED, Cause.HEALTHY): Stand.CLOSED,
-    (Stand.CLOSED, Cause.FAILED): Stand.CLOSED,
-    (Stand.CLOSED, Cause.TOO_MANY): Stand.OPEN,
-    (Stand.CLOSED, Cause.HUMAN_AWAITED): Stand.HELD,
-    (Stand.OPEN, Cause.PAUSE_OVER): Stand.HALF_OPEN,
-    (Stand.OPEN, Cause.ANSWERED): Stand.HALF_OPEN,
-    (Stand.HALF_OPEN, Cause.PROBE_SENT): Stand.PROBING,
-    (Stand.PROBING, Cause.HEALTHY): Stand.CLOSED,
-    (Stand.PROBING, Cause.PROBE_FAILED): Stand.OPEN,
-    (Stand.PROBING, Cause.PROBE_UNTOLD): Stand.OPEN,
-    (Stand.PROBING, Cause.HUMAN_AWAITED): Stand.HELD,
-    (Stand.HELD, Cause.ANSWERED): Stand.HALF_OPEN,
-    (Stand.HELD, Cause.ACKNOWLEDGED): Stand.HALF_OPEN,
+MOVES: Mapping[tuple[BreakerState, BreakerInput], BreakerState] = {
+    (BreakerState.CLOSED, BreakerInput.HEALTHY): BreakerState.CLOSED,
+    (BreakerState.CLOSED, BreakerInput.FAILED): BreakerState.CLOSED,
+    (BreakerState.CLOSED, BreakerInput.TOO_MANY): BreakerState.OPEN,
+    (BreakerState.CLOSED, BreakerInput.HUMAN_AWAITED): BreakerState.HELD,
+    (BreakerState.OPEN, BreakerInput.PAUSE_OVER): BreakerState.HALF_OPEN,
+    (BreakerState.OPEN, BreakerInput.ANSWERED): BreakerState.HALF_OPEN,
+    (BreakerState.HALF_OPEN, BreakerInput.PROBE_SENT): BreakerState.PROBING,
+    (BreakerState.PROBING, BreakerInput.HEALTHY): BreakerState.CLOSED,
+    (BreakerState.PROBING, BreakerInput.PROBE_FAILED): BreakerState.OPEN,
+    (BreakerState.PROBING, BreakerInput.PROBE_UNTOLD): BreakerState.OPEN,
+    (BreakerState.PROBING, BreakerInput.HUMAN_AWAITED): BreakerState.HELD,
+    (BreakerState.HELD, BreakerInput.ANSWERED): BreakerState.HALF_OPEN,
+    (BreakerState.HELD, BreakerInput.ACKNOWLEDGED): BreakerState.HALF_OPEN,
 }
 """Every move there is. The diagram in docs/ is drawn from this table, and every step of the model is held to it."""
 
@@ -185,7 +185,7 @@ class FailureAnswer(StrEnum):
     ESCALATE = "escalate"
 
 
-class Effect(StrEnum):
+class BreakerNotice(StrEnum):
     """What the world is told when a breaker moves; each once."""
 
     OPENED = "opened"
@@ -207,7 +207,7 @@ class CallRefused(msgspec.Struct, frozen=True, tag="refusal"):
 
     service: str
     stand: str
-    """Where its breaker stands (`Stand`), or "parked"."""
+    """Where its breaker stands (`BreakerState`), or "parked"."""
     wait: Millis | None
     """When to ask again; None while a human is waited for."""
     generation: int
@@ -218,14 +218,14 @@ class BreakerChange(msgspec.Struct, frozen=True):
     """The row as it is now, and what has to be told."""
 
     service: Service
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[BreakerNotice, ...] = ()
 
 
 PROBE_POLL = Millis(1_000)
 """How often somebody who waits for another's probe asks again."""
 
 
-def stand(service: Service, now: int) -> Stand:
+def stand(service: Service, now: int) -> BreakerState:
     """Where a breaker stands at a moment."""
     return _stand(service, now)[0]
 
@@ -237,17 +237,17 @@ def pause_left(service: Service, now: int) -> Millis | None:
     return None if wait is None else Millis(max(wait, parked, 0))
 
 
-def _stand(service: Service, now: int) -> tuple[Stand, int | None]:
+def _stand(service: Service, now: int) -> tuple[BreakerState, int | None]:
     """Where a breaker stands, and for how long it stays shut."""
     if service.open_until is None:
-        return Stand.CLOSED, 0
+        return BreakerState.CLOSED, 0
     if service.held:
-        return Stand.HELD, None
+        return BreakerState.HELD, None
     if service.probe_until is not None:
-        return Stand.PROBING, max(min(PROBE_POLL, service.probe_until - now), 1)
+        return BreakerState.PROBING, max(min(PROBE_POLL, service.probe_until - now), 1)
     if now < service.open_until:
-        return Stand.OPEN, service.open_until - now
-    return Stand.HALF_OPEN, 0
+        return BreakerState.OPEN, service.open_until - now
+    return BreakerState.HALF_OPEN, 0
 
 
 def outcome_of(failure: Failure) -> CallOutcome:
@@ -272,7 +272,7 @@ def answer(service: Service, policy: BreakerPolicy) -> FailureAnswer:
 
 def settle(service: Service, policy: BreakerPolicy, now: int) -> BreakerChange:
     """What time alone has done: a probe whose lease is over has failed, a pause for everybody has passed."""
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[BreakerNotice, ...] = ()
     lease = service.probe_until
     if lease is not None and now >= lease:
         service, effects = _fail(service, policy, lease)
@@ -289,13 +289,13 @@ def admit(name: str, service: Service, policy: BreakerPolicy, now: int) -> tuple
         return CallRefused(name, "parked", Millis(service.parked_until - now), service.generation), change
     where = stand(service, now)
     match where:
-        case Stand.CLOSED:
+        case BreakerState.CLOSED:
             return Permit(name, service.generation), change
-        case Stand.HALF_OPEN:
+        case BreakerState.HALF_OPEN:
             lease = Millis(now + policy.probe_lease)
             service = replace(service, generation=service.generation + 1, probe_until=lease)
             return Permit(name, service.generation, probe=True), BreakerChange(service, change.effects)
-        case Stand.OPEN | Stand.PROBING | Stand.HELD:
+        case BreakerState.OPEN | BreakerState.PROBING | BreakerState.HELD:
             return CallRefused(name, where, pause_left(service, now), service.generation), change
 
 
@@ -305,7 +305,7 @@ def report(service: Service, policy: BreakerPolicy, permit: Permit, outcome: Cal
     service = change.service
     if permit.generation != service.generation:
         return change
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[BreakerNotice, ...] = ()
     match outcome:
         case CallOutcome.HEALTHY:
             service, effects = _recover(service)
@@ -347,24 +347,24 @@ def acknowledged(service: Service, now: int) -> Service:
     return replace(released, acknowledged=service.open_until is not None)
 
 
-def _recover(service: Service) -> tuple[Service, tuple[Effect, ...]]:
+def _recover(service: Service) -> tuple[Service, tuple[BreakerNotice, ...]]:
     if service.open_until is None:
         return (replace(service, failures=0), ()) if service.failures else (service, ())
-    effects = (Effect.CLOSED, Effect.WITHDRAW) if service.asked else (Effect.CLOSED,)
+    effects = (BreakerNotice.CLOSED, BreakerNotice.WITHDRAW) if service.asked else (BreakerNotice.CLOSED,)
     return Service(generation=service.generation + 1, parked_until=service.parked_until), effects
 
 
-def _fail(service: Service, policy: BreakerPolicy, now: int) -> tuple[Service, tuple[Effect, ...]]:
+def _fail(service: Service, policy: BreakerPolicy, now: int) -> tuple[Service, tuple[BreakerNotice, ...]]:
     """One more failure in a row: of a closed breaker's call, or of the probe."""
     was_open = service.open_until is not None
     service = replace(service, failures=service.failures + 1)
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[BreakerNotice, ...] = ()
     if was_open or service.failures >= policy.open_after:
         service = _reopened(service, policy, now)
-        effects = () if was_open else (Effect.OPENED,)
+        effects = () if was_open else (BreakerNotice.OPENED,)
     if service.failures >= policy.escalate_after and not (service.asked or service.acknowledged):
         service = replace(service, asked=True)
-        effects = (*effects, Effect.ASK)
+        effects = (*effects, BreakerNotice.ASK)
     if service.asked and policy.then == "wait":
         service = replace(service, held=True)
     return service, effects

@@ -20,9 +20,9 @@ from allswell.domain.lease.cost import BUDGET, budget_answered, is_budget, said
 from allswell.domain.question import SERVICE_OPTIONS, AnswerAction, Option, Question
 from allswell.domain.rules.command import Admit, Answer, AskForHelp, Park, Report, Unpark
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Decision, Reads, ReadSet, RowSnapshot, Rule
+from allswell.domain.rules.rule import Decision, ReadSet, RowReads, RowSnapshot, Rule
 from allswell.domain.service import breaker
-from allswell.domain.service.breaker import BreakerChange, BreakerPolicy, CallRefused, Effect, Permit, Service
+from allswell.domain.service.breaker import BreakerChange, BreakerNotice, BreakerPolicy, CallRefused, Permit, Service
 from allswell.domain.service.classify import shortened
 from allswell.domain.service.retry import ErrorClass
 from allswell.domain.service.service import ServiceRow, open_question, park, question_about, shut
@@ -143,7 +143,7 @@ class ServiceReply(msgspec.Struct, frozen=True, gc=False):
     state: Service
     wait: Millis | None
     """When to ask again; 0 if a call may go now, None while a human is waited for."""
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[BreakerNotice, ...] = ()
     given: Permit | CallRefused | None = None
 
 
@@ -268,18 +268,18 @@ def _decide(
     asked = closed = None
     for effect in change.effects:
         match effect:
-            case Effect.OPENED:
+            case BreakerNotice.OPENED:
                 said = {"failures": after.failures, "pause_ms": policy.pause}
                 events.append(_event("breaker_opened", row.id, **said))
-            case Effect.CLOSED:
+            case BreakerNotice.CLOSED:
                 events.append(_event("breaker_closed", row.id, shut_ms=now - row.since))
-            case Effect.ASK:
+            case BreakerNotice.ASK:
                 asked = _ask(row, after, policy, now)
                 labels = [option.label for option in asked.options]
                 about = {"question": asked.id, "kind": asked.kind, "text": asked.text, "options": labels}
                 events.append(_event("breaker_escalated", row.id, failures=after.failures, question=asked.id))
                 events.append(Event("question_asked", data=about))
-            case Effect.WITHDRAW:
+            case BreakerNotice.WITHDRAW:
                 if question is None:
                     raise Bug(f"the question about {row.id} is open and was not read")
                 closed = withdraw(question, now)
@@ -355,11 +355,11 @@ def _names_of_report(command: Report) -> ReadSet:
     return ReadSet(services=(command.permit.service,))
 
 
-def _reads(command: Admit | Report, situation: RowSnapshot) -> Reads | None:
+def _reads(command: Admit | Report, situation: RowSnapshot) -> RowReads | None:
     """The open question about the service, whose lock covers it."""
     row = situation.services.get(command.permit.service if isinstance(command, Report) else command.service)
     id_ = None if row is None else open_question(row)
-    return None if id_ is None else Reads(questions=(id_,))
+    return None if id_ is None else RowReads(questions=(id_,))
 
 
 RULES = (

@@ -16,12 +16,12 @@ from msgspec.structs import fields, replace
 from allswell.domain.duration import LONGEST, Duration, parse, show
 from allswell.domain.ids import Millis
 from allswell.domain.service.breaker import (
+    BreakerNotice,
     BreakerPolicy,
+    BreakerState,
     CallOutcome,
     CallRefused,
-    Effect,
     FailureAnswer,
-    Stand,
     breaker_rules,
     outcome_of,
 )
@@ -29,12 +29,12 @@ from allswell.domain.service.classify import class_of_answer, failure_of, named_
 from allswell.domain.service.retry import (
     IN_WORDS,
     RULES,
-    Again,
     ErrorClass,
     Escalate,
     Failure,
     GiveUp,
     RateLimitPause,
+    RetryAfter,
     RetryPolicy,
     RetryRule,
     judge,
@@ -105,9 +105,9 @@ class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         verdict = judge(self.retry, failure, earlier=earlier, remaining=left, draw=0.0, rules=self.rules())
         tells = outcome_of(failure)
         match verdict:
-            case Again(delay):
+            case RetryAfter(delay):
                 longest = judge(self.retry, failure, earlier=earlier, remaining=None, draw=1.0, rules=self.rules())
-                latest = longest.delay if isinstance(longest, Again) else delay
+                latest = longest.delay if isinstance(longest, RetryAfter) else delay
                 if left is not None and latest >= left:
                     latest = Millis(left - 1)
                 return RetryDecision(failure.error, "retry", f"attempt {attempt + 1} follows", tells, delay, latest)
@@ -276,7 +276,7 @@ class PermitReport(msgspec.Struct, frozen=True):
     """How long until a call may go; None while a human is waited for."""
     generation: int = 0
     failures: int = 0
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[BreakerNotice, ...] = ()
 
 
 NOTHING = PermitReport()
@@ -307,10 +307,10 @@ def refused(
         return course, Wait(Millis(wait + spread))
     if wait is None:
         return course, Stop("fail", "it failed too often in a row, and a human has been asked")
-    what = "its breaker is open" if refusal.stand == Stand.OPEN else "its probe is out"
+    what = "its breaker is open" if refusal.stand == BreakerState.OPEN else "its probe is out"
     if course.attempts == 0 and not policy.patient:
         return course, Stop("fail", f"{what}; ask again in {show(wait)}", wait)
-    if refusal.stand == Stand.OPEN:
+    if refusal.stand == BreakerState.OPEN:
         if course.pause is not None and course.pause != refusal.generation:
             return course, Stop("fail", "its breaker was waited out once, and has opened again", wait)
         course = replace(course, pause=refusal.generation)
@@ -340,7 +340,7 @@ def failed(
         report.generation if report.wait else course.pause,
     )
     match verdict:
-        case Again(delay):
+        case RetryAfter(delay):
             return course, _again(delay, report, remaining)
         case GiveUp(reason):
             return course, Stop("fail", reason)

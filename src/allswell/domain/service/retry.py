@@ -149,7 +149,7 @@ def weather(policy: RetryPolicy, failure: Failure) -> Millis | None:
     return asked if failure.parked or asked > policy.retry_after_cap else None
 
 
-class Again(msgspec.Struct, frozen=True, gc=False, tag=True):
+class RetryAfter(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Try again after a pause; the attempt counts."""
 
     delay: Millis
@@ -173,7 +173,7 @@ class Escalate(msgspec.Struct, frozen=True, gc=False, tag=True):
     reason: str
 
 
-Verdict = Again | RateLimitPause | GiveUp | Escalate
+Verdict = RetryAfter | RateLimitPause | GiveUp | Escalate
 
 
 def judge(
@@ -222,4 +222,4 @@ def judge(
     if remaining is not None and delay >= remaining:
         left = show(max(remaining, 0))
         return GiveUp(f"{said}: the next try in {show(delay)} would not fit into the {left} left")
-    return Again(delay)
+    return RetryAfter(delay)

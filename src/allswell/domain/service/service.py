@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, service_question_id
 from allswell.domain.service import breaker
-from allswell.domain.service.breaker import CLEAN, Service, Stand
+from allswell.domain.service.breaker import CLEAN, BreakerState, Service
 
 REOPENING = 5_000
 """Agents that wait for a service come back within so many milliseconds of one another, not all at once."""
@@ -72,30 +72,30 @@ def question_about(row: ServiceRow) -> QuestionId | None:
     return open_question(row)
 
 
-class Shut(msgspec.Struct, frozen=True, gc=False):
+class ShutReason(msgspec.Struct, frozen=True, gc=False):
     """Why a service lets nobody in."""
 
-    stand: Stand | str
+    stand: BreakerState | str
     """`parked`, `refused` (an account whose provider refuses it), or where its breaker stands."""
     until: Millis | None
     """When it is asked again; None while a human is waited for."""
 
 
-def shut(row: ServiceRow, now: Millis) -> Shut | None:
+def shut(row: ServiceRow, now: Millis) -> ShutReason | None:
     """Whether, why and until when a service is shut; what is half-open is not: somebody has to be the probe."""
     state = row.state
     if row.holds:
-        return Shut("refused", None)
+        return ShutReason("refused", None)
     if state.parked_until is not None and state.parked_until > now:
-        return Shut("parked", state.parked_until)
+        return ShutReason("parked", state.parked_until)
     where = breaker.stand(state, now)
     match where:
-        case Stand.OPEN:
-            return Shut(where, state.open_until)
-        case Stand.HELD:
-            return Shut(where, None)
-        case Stand.PROBING if state.probe_until is not None and state.probe_until > now:
-            return Shut(where, state.probe_until)
+        case BreakerState.OPEN:
+            return ShutReason(where, state.open_until)
+        case BreakerState.HELD:
+            return ShutReason(where, None)
+        case BreakerState.PROBING if state.probe_until is not None and state.probe_until > now:
+            return ShutReason(where, state.probe_until)
         case _:
             return None  # a probe whose lease is over has failed, as the next caller will find
 

@@ -20,8 +20,8 @@ from allswell.domain.run.run import Fanout, Run, start_clock, stop_clock
 from allswell.domain.task.model import (
     Attempt,
     Handover,
-    Origin,
-    Ready,
+    ReadyTask,
+    RequestOrigin,
     RequestRecord,
     RequestSpec,
     State,
@@ -40,7 +40,7 @@ class TaskAggregate(msgspec.Struct, frozen=True, gc=False):
 
     task: Task
     lease: LeaseRow | None = None
-    ready: Ready | None = None
+    ready: ReadyTask | None = None
     due: Millis | None = None
     """Its timer: the earliest moment at which it could change by itself."""
     waits: tuple[WaitState, ...] = ()
@@ -60,7 +60,7 @@ class NewRequest(msgspec.Struct, frozen=True, gc=False):
     """A task to make for another agent, and whose request it is."""
 
     new: NewTask
-    origin: Origin
+    origin: RequestOrigin
     limit: Millis | None = None
     """Of a delegation: when it is over."""
     spec: RequestSpec | None = None
@@ -118,7 +118,7 @@ def requeue(case: TaskAggregate, now: int, *, until: int = 0) -> TaskAggregate:
     start = max(until, task.spec.not_before or 0)
     if start > now:
         return replace(case, ready=None, due=Millis(start if expiry is None else min(start, expiry)))
-    return replace(case, ready=Ready(task.id, task.lane, task.rank), due=expiry)
+    return replace(case, ready=ReadyTask(task.id, task.lane, task.rank), due=expiry)
 
 
 def due_of(task: Task, lease: LeaseRow) -> Millis:

@@ -261,14 +261,14 @@ def _check_still(case: TaskAggregate) -> None:
 # --- what dismissed questions hold ------------------------------------------------------------------------------------
 
 
-class Holding(msgspec.Struct, frozen=True):
+class DismissedHolds(msgspec.Struct, frozen=True):
     """Dismissed questions that something waits for, and how much."""
 
     questions: int = 0
     tasks: int = 0
 
 
-def holding(questions: Iterable[Question], waiting: Iterable[tuple[Task, tuple[WaitState, ...]]]) -> Holding:
+def holding(questions: Iterable[Question], waiting: Iterable[tuple[Task, tuple[WaitState, ...]]]) -> DismissedHolds:
     """How many dismissed questions hold how many open tasks, at one remove or several.
 
     `waiting` are the open tasks with what they wait for; a question about a service holds those that need it.
@@ -286,7 +286,7 @@ def holding(questions: Iterable[Question], waiting: Iterable[tuple[Task, tuple[W
         if found:
             holds.add(question.id)
             held |= found
-    return Holding(len(holds), len(held))
+    return DismissedHolds(len(holds), len(held))
 
 
 def _meets(task: Task, waits: tuple[WaitState, ...], below: set[str], question: Question) -> bool:

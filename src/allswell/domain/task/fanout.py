@@ -15,7 +15,7 @@ from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
 from allswell.domain.lease.expiry import move_limit
 from allswell.domain.rules.command import Command
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule, Search
+from allswell.domain.rules.rule import Decision, ReadSet, RowSearch, RowSnapshot, Rule
 from allswell.domain.run.run import MOVED, Fanout, Run, run_of_move
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, end_task, event, requeue, resume_clock, state
 from allswell.domain.task.answer import withdraw
@@ -26,7 +26,7 @@ NEEDS_TOLD = 16
 """So many needs that were not met are told to the task that runs all the same."""
 _NONE_KNOWN: Mapping[TaskId, Task] = {}
 
-Found = Mapping[Search, Sequence[str]]
+Found = Mapping[RowSearch, Sequence[str]]
 
 
 class TellDependents(Command, frozen=True, gc=False):
@@ -174,12 +174,12 @@ def _withdraw_questions(situation: RowSnapshot, ids: Sequence[str]) -> Decision:
     return Decision(True, closed=closed, events=events, runs=[*runs.values()])
 
 
-def _questions(command: TellDependents) -> Search:
-    return Search("questions", command.spread.id)
+def _questions(command: TellDependents) -> RowSearch:
+    return RowSearch("questions", command.spread.id)
 
 
-def _waiting(command: TellDependents) -> Search:
-    return Search("waiting", command.spread.id, limit=command.limit)
+def _waiting(command: TellDependents) -> RowSearch:
+    return RowSearch("waiting", command.spread.id, limit=command.limit)
 
 
 def _concerned(command: TellDependents, found: Found) -> ReadSet:
@@ -211,8 +211,8 @@ def end_tasks(situation: RowSnapshot, command: EndTasksOfRun) -> Decision:
     return Decision(True, outcomes=ended, worked_off=() if found else (spread.id,))
 
 
-def _open(command: EndTasksOfRun) -> Search:
-    return Search("open", command.spread.id, limit=command.limit)
+def _open(command: EndTasksOfRun) -> RowSearch:
+    return RowSearch("open", command.spread.id, limit=command.limit)
 
 
 # --- a run's clock ----------------------------------------------------------------------------------------------------
@@ -228,8 +228,8 @@ def move_limits(situation: RowSnapshot, command: MoveLimits) -> Decision:
     return Decision(True, outcomes=moved, worked_off=(spread.id,), spreads=further)
 
 
-def _held(command: MoveLimits) -> Search:
-    return Search("held", run_of_move(command.spread), command.spread.reached, command.limit)
+def _held(command: MoveLimits) -> RowSearch:
+    return RowSearch("held", run_of_move(command.spread), command.spread.reached, command.limit)
 
 
 RULES = (

@@ -73,7 +73,7 @@ BEGINNINGS = (State.WAITING, State.DELAYED, State.READY, State.SKIPPED)
 """Where a new task may stand."""
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False):
+class RequestOrigin(msgspec.Struct, frozen=True, gc=False):
     """The lease that a request comes from."""
 
     task: TaskId
@@ -174,7 +174,7 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Of the submission, so that a repeated submit is told from a different task under the same id."""
     flow: bool = False
     """A Python flow: held by the process that runs it, taken up by its id, and never in the pool (run/flow.py)."""
-    origin: Origin | None = None
+    origin: RequestOrigin | None = None
     """Set where this is a request of another agent's: a delegation (O5), tried once and over at `limit_at`, or one of
     the mesh."""
     unblocks: int = 0
@@ -231,7 +231,7 @@ class NeedEnded(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     name: str = ""
 
 
-class Carried(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class CarriedHistory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a new task knows of an ended one whose work it goes on with."""
 
     notes: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ class Carried(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What its requests to other agents were answered with."""
 
 
-class SaidDone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class UnverifiedDone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A holder says that its task is done, and that was not verified yet; what it brought is kept as the result."""
 
     token: Token
@@ -330,7 +330,7 @@ class TaskHistory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     dismissed: Dismissal | None = None
     cost_override: int | None = None
     """What a human has raised the limit of its cost to, in millionths of a dollar."""
-    said_done: SaidDone | None = None
+    said_done: UnverifiedDone | None = None
     """The last time that a holder said it was done, where that had to be verified."""
     failed_checks: tuple[FailedCheck, ...] = ()
     """The failed verifications since a human last decided about it."""
@@ -354,10 +354,10 @@ class TaskHistory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return NOTHING if self.used is None or self.used.token != token else self.used.spent
 
 
-def carried(record: TaskHistory) -> Carried | None:
+def carried(record: TaskHistory) -> CarriedHistory | None:
     """What a task that goes on with this one's work is to know of it; None where there is nothing to know."""
-    left = Carried(record.notes, record.handover, record.timeout_override, record.idle_override, record.answers)
-    return left if left != Carried() else None
+    left = CarriedHistory(record.notes, record.handover, record.timeout_override, record.idle_override, record.answers)
+    return left if left != CarriedHistory() else None
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):
@@ -407,7 +407,7 @@ def raised(idle: int | None, override: int | None) -> int | None:
 OPEN = "open"
 
 
-class Ready(msgspec.Struct, frozen=True, gc=False):
+class ReadyTask(msgspec.Struct, frozen=True, gc=False):
     """A task that can be claimed now; lower ranks go first."""
 
     task: TaskId
@@ -469,7 +469,7 @@ def warning_of(outcome: str, detail: str) -> str:
     return detail if outcome == State.DONE and detail not in _NO_WARNING else ""
 
 
-class Finished(msgspec.Struct, frozen=True, gc=False):
+class FinishedTask(msgspec.Struct, frozen=True, gc=False):
     """A task that is made in its final state, with all that belongs to it; payload and result are JSON text."""
 
     task: Task

@@ -24,7 +24,7 @@ from allswell.domain.task.model import (
     OPEN,
     PRIORITY_MAX,
     UNBLOCKS_MAX,
-    Carried,
+    CarriedHistory,
     NeedEnded,
     Spec,
     State,
@@ -169,7 +169,7 @@ def check_task(new: NewTask, prefix: str = "t_", *, flow: bool = False) -> None:
         _check_carried(new.carried, where)
 
 
-def _check_carried(before: Carried, where: str) -> None:
+def _check_carried(before: CarriedHistory, where: str) -> None:
     """Refuse what no ended task could have left."""
     count = max(len(before.notes), len(before.answers))
     if count > NOTES_MAX:

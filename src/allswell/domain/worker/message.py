@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from allswell.domain.duration import LONGEST
 from allswell.domain.ids import Millis
-from allswell.domain.service.retry import Again, ErrorClass, Failure, RateLimitPause, RetryPolicy, judge
+from allswell.domain.service.retry import ErrorClass, Failure, RateLimitPause, RetryAfter, RetryPolicy, judge
 
 BATCH = "allswell_batch"
 """The header that says which batch a message belongs to."""
@@ -220,7 +220,7 @@ def after_failure(failure: MessageFailure, history: MessageHistory, policy: Mess
         case RateLimitPause(delay):
             ended = MessageHistory(recorded, history.retries + 1, history.late)
             return Retried(delay, ended, failure.code, failure.message)
-        case Again(delay):
+        case RetryAfter(delay):
             pause = Millis(policy.pauses[history.retries]) if failure.retry_after is None else delay
             ended = MessageHistory(recorded, history.retries + 1, history.late)
             return Retried(pause, ended, failure.code, failure.message)

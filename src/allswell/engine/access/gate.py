@@ -36,15 +36,15 @@ from allswell.domain.lease.cost import Spend
 from allswell.domain.lease.holder import Orders
 from allswell.domain.mesh.request import FIGURES, MeshFigures
 from allswell.domain.mesh.routing import agent_of
-from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
+from allswell.domain.question import NOTHING_HELD_BACK, PausedWork
 from allswell.domain.rules.command import CheckIn, Claim, Command, MoveOn, Notice, RecordStep, SendRequest
 from allswell.domain.rules.event import Event
 from allswell.domain.service.breaker import DEFAULT as BREAKER
 from allswell.domain.service.breaker import BreakerPolicy
 from allswell.domain.task.model import State, TaskFilter, folded
 from allswell.domain.task.policy import Policy
-from allswell.engine.access.keys import KeyQuota, Keyring, SessionDesk
-from allswell.engine.access.visibility import Sight
+from allswell.engine.access.keys import KeyQuota, Keyring, LoginService
+from allswell.engine.access.visibility import VisibleRecords
 from allswell.engine.backend import Backend, Claimed
 from allswell.engine.budget import NO_BUDGETS, Budgets, hold_to_budgets
 from allswell.engine.ids import Ids
@@ -127,10 +127,10 @@ class Admitted:
         self._breaker = breaker
         self._used = used or UsedServices(behind)
         self._quota = quota or KeyQuota(QUOTA, behind.clock)
-        self._sight = Sight(behind.store, key, self._quota)
+        self._sight = VisibleRecords(behind.store, key, self._quota)
 
     @property
-    def store(self) -> Sight:
+    def store(self) -> VisibleRecords:
         """What the key may look at."""
         return self._sight
 
@@ -239,7 +239,7 @@ class Admitted:
         served = iter(granted)
         return [next(served) if error is None else error for error in refused], sent
 
-    async def held_back(self) -> HeldBack:
+    async def held_back(self) -> PausedWork:
         """What open questions hold back is asked here, for each command, and not by callers."""
         return NOTHING_HELD_BACK
 
@@ -345,7 +345,7 @@ class Gate:
         self.watch = Watch(behind, ids, policies=policies, mesh=mesh)
         """The whole of it: for the server itself, and for nobody who calls."""
         self.keyring = Keyring(self.watch)
-        self.sessions = SessionDesk(self.watch)
+        self.sessions = LoginService(self.watch)
 
     async def __aenter__(self) -> Self:
         await self.watch.__aenter__()

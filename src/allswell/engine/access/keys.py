@@ -287,7 +287,7 @@ async def make_link(watch: Watch, name: str, by: str = "") -> str:
     return shown(LINK_MARK, name, secret)
 
 
-class SessionDesk:
+class LoginService:
     """Where browsers log in and out."""
 
     def __init__(self, watch: Watch) -> None:

@@ -53,7 +53,7 @@ _PAGE = 1_000
 """Tasks that are looked at together, however few are wanted: those of others may lie between them."""
 
 
-class Sight(Views):
+class VisibleRecords(Views):
     """What is kept, as far as a key shows it.
 
     `LOOKS` says which rights a query takes. What more there is to it stands in the table `_narrowed`: which rows a key

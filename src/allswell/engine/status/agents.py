@@ -18,8 +18,8 @@ from allswell.domain.agents.status import (
     PRESENCE_PREFIX,
     QUIET,
     SURVIVORS_PREFIX,
+    AgentCondition,
     AgentSlot,
-    Condition,
     Presence,
     Survivors,
     is_alive,
@@ -93,11 +93,11 @@ class AgentRow(msgspec.Struct, frozen=True):
     @property
     def state(self) -> str:
         """Its health as people are told it: with what its provider refuses, while that is waited for."""
-        waits = self.health == Condition.FOR_PROVIDER and self.evidence
+        waits = self.health == AgentCondition.FOR_PROVIDER and self.evidence
         return f"{self.health}: {self.evidence}" if waits else self.health
 
 
-class Crew(msgspec.Struct, frozen=True):
+class AgentsOverview(msgspec.Struct, frozen=True):
     """All of them, and who watches over them."""
 
     now: Millis
@@ -121,7 +121,7 @@ async def look(
     threshold: int = DEFAULT.stall_threshold,
     has_died: Callable[[Presence], bool] = lambda _one: False,
     most: int | None = None,
-) -> Crew:
+) -> AgentsOverview:
     """Everybody; `specs` are those that the settings name, `threshold` how many misses make a stall.
 
     With `most`, no more than so many tasks are looked at that somebody holds.
@@ -151,7 +151,7 @@ async def look(
     named = {agent for agent, _ in members}
     for agent, record in records.items():
         if agent not in named:
-            health = Condition.STALLED.value if record.stalled else Condition.UNKNOWN.value
+            health = AgentCondition.STALLED.value if record.stalled else AgentCondition.UNKNOWN.value
             members[agent, None] = AgentRow(agent, health, min(record.misses, threshold), threshold)
     watched = {member.agent for member in members.values()} | {
         post.agent for presence in supervisors if is_alive(presence, now) for post in presence.posts
@@ -161,7 +161,7 @@ async def look(
             members[spec.name, None] = AgentRow(spec.name, ABSENT, 0, threshold, None, spec.kind, spec.role)
     spent = await store.view_spent("agent", (), now - now % _DAY)
     paid = [replace(member, spent=spent.get(member.agent, NOTHING_SPENT)) for member in members.values()]
-    return Crew(now, tuple(supervisors), _with_degraded(paid, against, threshold))
+    return AgentsOverview(now, tuple(supervisors), _with_degraded(paid, against, threshold))
 
 
 def _with_degraded(
@@ -169,7 +169,7 @@ def _with_degraded(
 ) -> tuple[AgentRow, ...]:
     """Everybody, with what makes those degraded that are, and with those of whom nothing else is known."""
     strangers = sorted(against.keys() - {family(member.agent) for member in members})
-    named = [*members, *(AgentRow(name, Condition.UNKNOWN.value, 0, threshold) for name in strangers)]
+    named = [*members, *(AgentRow(name, AgentCondition.UNKNOWN.value, 0, threshold) for name in strangers)]
     return tuple(replace(member, degraded=against.get(family(member.agent), ())) for member in named)
 
 
@@ -212,13 +212,13 @@ def _posted(
     about = AgentRow(
         post.holder,
         # One that holds a task is not idle: its supervisor has claimed it, and has not said yet how it is.
-        post.condition or (IDLE if lease is None else Condition.SPAWNING.value),
+        post.condition or (IDLE if lease is None else AgentCondition.SPAWNING.value),
         0 if record is None else min(record.misses, own_threshold),
         own_threshold,
         presence.name,
         post.kind,
         post.role,
-        post.evidence if post.condition == Condition.FOR_PROVIDER else post.remark or post.evidence,
+        post.evidence if post.condition == AgentCondition.FOR_PROVIDER else post.remark or post.evidence,
         waits=post.waits or None,
         idle_at=post.idle_at,
     )
@@ -239,7 +239,7 @@ def _posted(
 
 def _proof_at(post: AgentSlot, lease: LeaseRow) -> Millis | None:
     """The last proof of progress; while its provider is waited for, the supervisor answers check-ins in its place."""
-    if lease.checkin_at is None or post.condition == Condition.FOR_PROVIDER:
+    if lease.checkin_at is None or post.condition == AgentCondition.FOR_PROVIDER:
         return post.proof_at
     return max(lease.checkin_at, post.proof_at or Millis(0))
 
@@ -252,17 +252,17 @@ def _holding(agent: str, row: TaskRow, record: Agent | None, now: Millis) -> Age
     """Somebody of whom only the lease tells."""
     lease = row.lease
     assert lease is not None  # noqa: S101 - the caller has seen it
-    health, evidence = Condition.UNKNOWN, "it has not checked in, and no supervisor watches it"
+    health, evidence = AgentCondition.UNKNOWN, "it has not checked in, and no supervisor watches it"
     if row.task.role in _RUNNERS and lease.length is not None and now - lease.renewed_at < lease.length:
-        health, evidence = Condition.WORKING, f"{_RUNNERS[row.task.role]} watches it"
+        health, evidence = AgentCondition.WORKING, f"{_RUNNERS[row.task.role]} watches it"
     if (stopped := row.task.record.stopped) is not None:
-        health, evidence = Condition.STOPPED, f"stopped ({stopped.by}); its limits are paused"
+        health, evidence = AgentCondition.STOPPED, f"stopped ({stopped.by}); its limits are paused"
     elif lease.stalled_at is not None:
-        health, evidence = Condition.STALLED, "it missed too many check-ins"
+        health, evidence = AgentCondition.STALLED, "it missed too many check-ins"
     elif row.task.record.refused:
-        health, evidence = Condition.FOR_PROVIDER, row.task.record.refused
+        health, evidence = AgentCondition.FOR_PROVIDER, row.task.record.refused
     elif lease.checkin_at is not None and now - lease.checkin_at < QUIET:
-        health, evidence = Condition.WORKING, "it has checked in"
+        health, evidence = AgentCondition.WORKING, "it has checked in"
     return AgentRow(
         agent,
         health.value,

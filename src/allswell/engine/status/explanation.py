@@ -24,7 +24,7 @@ class Link(msgspec.Struct, frozen=True):
     since: Millis | None = None
 
 
-class Next(msgspec.Struct, frozen=True):
+class UpcomingStep(msgspec.Struct, frozen=True):
     """What happens by itself, and when; `at` is None for what follows from the thing before it."""
 
     at: Millis | None
@@ -33,7 +33,7 @@ class Next(msgspec.Struct, frozen=True):
     """Whether it is what a live holder prevents again and again, such as the end of a lease that it renews."""
 
 
-class Todo(msgspec.Struct, frozen=True):
+class SuggestedAction(msgspec.Struct, frozen=True):
     """What a person could do now, and what to type for it."""
 
     what: str
@@ -64,12 +64,12 @@ class Explanation(msgspec.Struct, frozen=True):
     """From what was asked about down to what really holds it up."""
     beside: tuple[str, ...] = ()
     """What else it waits for, in short."""
-    next: tuple[Next, ...] = ()
-    todo: tuple[Todo, ...] = ()
+    next: tuple[UpcomingStep, ...] = ()
+    todo: tuple[SuggestedAction, ...] = ()
     spent: tuple[Span, ...] = ()
 
 
-class StandingText(msgspec.Struct, frozen=True):
+class StatusText(msgspec.Struct, frozen=True):
     """One thing as it stands, before it takes its place in a chain."""
 
     state: str
@@ -77,8 +77,8 @@ class StandingText(msgspec.Struct, frozen=True):
     trouble: int
     """How much it needs somebody, from 0 (fine) to 100 (nothing will ever move it)."""
     since: Millis | None = None
-    next: tuple[Next, ...] = ()
-    todo: tuple[Todo, ...] = ()
+    next: tuple[UpcomingStep, ...] = ()
+    todo: tuple[SuggestedAction, ...] = ()
 
 
 # The small words: how long, how long ago, how many, and names that cannot play tricks on a terminal.

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import TaskId
 from allswell.domain.mesh.comms import COMMS_HEARS, Comm, RequestText, comm_for
-from allswell.domain.mesh.health import AgentStanding, Ledger, ledger_of, standing_of, standing_row
+from allswell.domain.mesh.health import AgentRecord, Ledger, ledger_of, standing_of, standing_row
 from allswell.domain.question import Question
 from allswell.domain.receipts.receipt import HOW, End
 from allswell.domain.rules.event import Entry, Event, Position
@@ -141,7 +141,7 @@ async def read_ledger(views: Views, agent: str, since: int, most: int | None = N
     return replace(ledger_of(agent, entries), cut=most if bound > begin else None)
 
 
-async def read_standing(views: Views, agent: str) -> AgentStanding:
+async def read_standing(views: Views, agent: str) -> AgentRecord:
     """What is kept of an agent, and decides who is asked."""
     rows = {row.id: row for row in await views.view_agents()}
     return standing_of(rows.get(standing_row(agent)))

@@ -15,12 +15,12 @@ from allswell.domain.question import Question, without_output
 from allswell.domain.task.model import OPEN_STATES, folded
 from allswell.domain.task.policy import DEFAULT
 from allswell.engine.status import agents
-from allswell.engine.status.agents import AgentRow, Crew
+from allswell.engine.status.agents import AgentRow, AgentsOverview
 from allswell.engine.status.explanation import clean, length, many, typed
-from allswell.engine.status.overview import EACH, Line, board
+from allswell.engine.status.overview import EACH, BoardLine, board
 from allswell.engine.status.services import named
 from allswell.engine.status.task import ASKING, OWING
-from allswell.engine.status.verdict import ANYWHERE, Concern, Verdict, VerdictLevel, Viewpoint
+from allswell.engine.status.verdict import ANYWHERE, LocalFacts, Verdict, VerdictItem, VerdictLevel
 from allswell.store.views import Views
 
 HELD_MOST = 500
@@ -30,7 +30,7 @@ QUESTIONS_MOST = 200
 _NAMES = {"clock": "the clock", "overdue": "time limits", "disk": "the disk"}
 
 
-class Part(StrEnum):
+class LiveSection(StrEnum):
     """Where a row stands, in the order of the parts."""
 
     PROBLEM = "problems"
@@ -42,7 +42,7 @@ class Part(StrEnum):
 class LiveRow(msgspec.Struct, frozen=True):
     """One thing that can be chosen."""
 
-    part: Part
+    part: LiveSection
     id: str
     """Of what it is about; with its part, the same for as long as it is shown."""
     name: str
@@ -60,7 +60,7 @@ class LiveRow(msgspec.Struct, frozen=True):
     """What to type about it."""
 
     @property
-    def key(self) -> tuple[Part, str]:
+    def key(self) -> tuple[LiveSection, str]:
         """What tells it from all others."""
         return self.part, self.id
 
@@ -70,7 +70,7 @@ class LiveView(msgspec.Struct, frozen=True):
 
     now: Millis
     verdict: Verdict
-    crew: Crew
+    crew: AgentsOverview
     rows: tuple[LiveRow, ...]
     unseen: int | None = 0
     """How many open tasks there are beside those that are shown; None: not known, but there are some."""
@@ -82,7 +82,7 @@ async def live(
     each: int = EACH,
     *,
     threshold: int = DEFAULT.stall_threshold,
-    place: Viewpoint = ANYWHERE,
+    place: LocalFacts = ANYWHERE,
 ) -> LiveView:
     """Read what is to be shown; with a `text`, only what has it, and tasks that have ended, too."""
     wanted = folded(text.strip())
@@ -99,7 +99,7 @@ async def live(
     return LiveView(over.now, over, people, (*shown, *tasks), _unseen(over, tasks, wanted, each))
 
 
-def _sooner(line: Line, holder: AgentRow | None) -> Line:
+def _sooner(line: BoardLine, holder: AgentRow | None) -> BoardLine:
     """A task's line with what its supervisor does to its agent, where that comes before all that the lease says."""
     if holder is None or holder.idle_at is None or (line.due is not None and line.due <= holder.idle_at):
         return line
@@ -118,9 +118,9 @@ def _unseen(over: Verdict, tasks: list[LiveRow], wanted: str, each: int) -> int 
     return max(sum(over.counts.get(state, 0) for state in OPEN_STATES) - len(tasks), 0)
 
 
-def _task(line: Line, question: str | None = None) -> LiveRow:
+def _task(line: BoardLine, question: str | None = None) -> LiveRow:
     return LiveRow(
-        Part.TASK,
+        LiveSection.TASK,
         line.task,
         line.name,
         line.shown,
@@ -139,27 +139,27 @@ def _task(line: Line, question: str | None = None) -> LiveRow:
 # --- problems ---------------------------------------------------------------------------------------------------------
 
 
-def _problems(over: Verdict, lines: dict[str, Line]) -> Iterator[LiveRow]:
+def _problems(over: Verdict, lines: dict[str, BoardLine]) -> Iterator[LiveRow]:
     """What is wrong: first what the watch tells everybody, then open tasks in trouble that it does not name."""
     told = [need for need in over.concerns if not _has_own_row(need)][:NEEDS_MOST]
     yield from (_need(need, lines) for need in told)
     named = {need.id for need in told}
     for line in lines.values():
         if line.trouble >= OWING and line.trouble != ASKING and line.task not in named:
-            yield msgspec.structs.replace(_task(line), part=Part.PROBLEM)
+            yield msgspec.structs.replace(_task(line), part=LiveSection.PROBLEM)
 
 
-def _has_own_row(need: Concern) -> bool:
+def _has_own_row(need: VerdictItem) -> bool:
     """Whether other rows tell it: questions stand apart, and so do tasks that are blocked or that wait for an agent."""
     if need.kind == "unclaimed":
         return need.level is VerdictLevel.WAITING
     return need.kind in ("question", "missed", "blocked")
 
 
-def _need(need: Concern, lines: dict[str, Line]) -> LiveRow:
+def _need(need: VerdictItem, lines: dict[str, BoardLine]) -> LiveRow:
     about = lines.get(need.id)
     return LiveRow(
-        Part.PROBLEM,
+        LiveSection.PROBLEM,
         need.id or need.kind,
         need.what if about is None else about.name,
         need.kind,
@@ -176,17 +176,17 @@ def _need(need: Concern, lines: dict[str, Line]) -> LiveRow:
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def _questions(asked: list[Question], lines: dict[str, Line]) -> list[LiveRow]:
+def _questions(asked: list[Question], lines: dict[str, BoardLine]) -> list[LiveRow]:
     """Those that nobody has dismissed first."""
     return [_question(one, lines) for one in sorted(asked, key=lambda one: one.dismissed_at is not None)]
 
 
-def _question(one: Question, lines: dict[str, Line]) -> LiveRow:
+def _question(one: Question, lines: dict[str, BoardLine]) -> LiveRow:
     line = lines.get(one.task or "")
     about = named(one.service) if one.service else (one.task or "" if line is None else line.name)
     who = "" if one.asked_by == "allswell" else clean(one.asked_by, 40)
     return LiveRow(
-        Part.QUESTION,
+        LiveSection.QUESTION,
         one.id,
         clean(without_output(one.text)),
         "dismissed" if one.dismissed_at is not None else "asked",
@@ -203,13 +203,13 @@ def _question(one: Question, lines: dict[str, Line]) -> LiveRow:
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
-def _agents(people: Crew, lines: dict[str, Line]) -> Iterator[LiveRow]:
+def _agents(people: AgentsOverview, lines: dict[str, BoardLine]) -> Iterator[LiveRow]:
     for one in people.members:
         due, ahead = _next(one, lines.get(one.task or ""))
         said = one.note or one.waits or one.evidence
         missed = "" if not one.misses else f"{many(one.misses, 'check-in')} missed of {one.threshold}; "
         yield LiveRow(
-            Part.AGENT,
+            LiveSection.AGENT,
             one.agent if one.task is None else f"{one.agent} {one.task}",
             clean(one.agent, 60),
             f"{one.state}, degraded" if one.degraded else one.state,
@@ -224,7 +224,7 @@ def _agents(people: Crew, lines: dict[str, Line]) -> Iterator[LiveRow]:
         )
 
 
-def _next(one: AgentRow, line: Line | None) -> tuple[Millis | None, str]:
+def _next(one: AgentRow, line: BoardLine | None) -> tuple[Millis | None, str]:
     """What comes next for an agent: what it waits for, or what comes next for its task."""
     if one.task is None:
         return one.waits_until, "" if one.waits is None else clean(one.waits, 120)

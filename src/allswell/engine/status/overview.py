@@ -21,20 +21,20 @@ from allswell.domain.question import Question
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import shut
 from allswell.domain.task.model import OPEN, State, TaskFilter, TaskRow
-from allswell.engine.status.agents import AgentRow, Crew
+from allswell.engine.status.agents import AgentRow, AgentsOverview
 from allswell.engine.status.agents import look as look_at_crew
 from allswell.engine.status.explanation import clean, many, quoted, typed
-from allswell.engine.status.services import Facts, fill_for_ready
+from allswell.engine.status.services import TaskFacts, fill_for_ready
 from allswell.engine.status.task import ASKING, PARKED, outcome, refused_by_provider, stand
 from allswell.engine.status.timeline import Waterfall, loose, waterfall
 from allswell.engine.status.verdict import (
     ANYWHERE,
     EXIT_CODES,
     Check,
-    Concern,
+    LocalFacts,
     Verdict,
+    VerdictItem,
     VerdictLevel,
-    Viewpoint,
     check_disk,
     headline,
     look,
@@ -64,7 +64,7 @@ class OpenQuestion(msgspec.Struct, frozen=True):
     """How many open tasks that were looked at wait for the task it is about."""
 
 
-class Hand(msgspec.Struct, frozen=True):
+class BusyAgent(msgspec.Struct, frozen=True):
     """An agent, and the lease it holds: the clocks that run for it."""
 
     member: AgentRow
@@ -73,7 +73,7 @@ class Hand(msgspec.Struct, frozen=True):
     """When the time of its task's run is up."""
 
 
-class Coming(msgspec.Struct, frozen=True):
+class UpcomingEvent(msgspec.Struct, frozen=True):
     """What happens by itself, when, and to which task."""
 
     at: Millis
@@ -81,25 +81,25 @@ class Coming(msgspec.Struct, frozen=True):
     task: str | None = None
 
 
-class Front(msgspec.Struct, frozen=True):
+class StatusOverview(msgspec.Struct, frozen=True):
     """All of screen one."""
 
     verdict: Verdict
     spent: Spent
     """Since midnight UTC."""
     questions: tuple[OpenQuestion, ...]
-    troubles: tuple[Concern, ...]
+    troubles: tuple[VerdictItem, ...]
     """What the verdict is made of, beside the questions."""
-    crew: Crew
-    hands: tuple[Hand, ...]
+    crew: AgentsOverview
+    hands: tuple[BusyAgent, ...]
     """The agents on this page."""
     agents: int
     """How many there are."""
     runs: tuple[Waterfall, ...]
-    ahead: tuple[Coming, ...]
+    ahead: tuple[UpcomingEvent, ...]
 
 
-async def front(views: Views, *, agents_from: int = 0, place: Viewpoint = ANYWHERE) -> Front:
+async def front(views: Views, *, agents_from: int = 0, place: LocalFacts = ANYWHERE) -> StatusOverview:
     """Read screen one; `agents_from` is where its list of agents begins."""
     seen = await look(views, place)
     now = seen.now
@@ -107,11 +107,13 @@ async def front(views: Views, *, agents_from: int = 0, place: Viewpoint = ANYWHE
     services = await views.view_services()
     rows = await _open_rows(views, seen)
     runs = await _open_runs(views, rows)
-    facts = Facts(now, runs={run.id: run for run in runs}, services=services, rows={row.task.id: row for row in rows})
+    facts = TaskFacts(
+        now, runs={run.id: run for run in runs}, services=services, rows={row.task.id: row for row in rows}
+    )
     facts.agents = {agent.id: agent for agent in await views.view_agents()}
     spent = await views.view_spent("all", (), now - now % _DAY)
     members = sorted(crew.members, key=order_of)
-    return Front(
+    return StatusOverview(
         seen,
         spent.get("", NOTHING_SPENT),
         await _asked(views, rows),
@@ -158,16 +160,16 @@ def order_of(member: AgentRow) -> tuple[int, int, str]:
     return (0 if member.misses else 1, _PLACES.get(member.health, 3 if holds else 4), member.agent)
 
 
-async def _hands(views: Views, members: Sequence[AgentRow], facts: Facts) -> tuple[Hand, ...]:
+async def _hands(views: Views, members: Sequence[AgentRow], facts: TaskFacts) -> tuple[BusyAgent, ...]:
     ids = tuple(TaskId(member.task) for member in members if member.task is not None)
     found = await views.view_tasks(TaskFilter(ids=ids, limit=len(ids))) if ids else []
     rows = {row.task.id: row for row in found}
-    hands: list[Hand] = []
+    hands: list[BusyAgent] = []
     for member in members:
         row = None if member.task is None else rows.get(TaskId(member.task))
         held = row is not None and row.lease is not None
         lease = facts.lease_of(row) if row is not None and held else None
-        hands.append(Hand(member, lease, None if row is None else facts.limit_of(row.task)))
+        hands.append(BusyAgent(member, lease, None if row is None else facts.limit_of(row.task)))
     return tuple(hands)
 
 
@@ -183,18 +185,18 @@ async def _lately(views: Views, runs: Sequence[Run], now: Millis) -> list[Run]:
     return [run for run in await views.view_runs(RUNS) if run.id not in seen and run.created_at > now - _DAY]
 
 
-def _ahead(rows: Sequence[TaskRow], facts: Facts) -> tuple[Coming, ...]:
+def _ahead(rows: Sequence[TaskRow], facts: TaskFacts) -> tuple[UpcomingEvent, ...]:
     """What happens by itself next, the soonest first."""
-    found: list[Coming] = []
+    found: list[UpcomingEvent] = []
     for row in rows:
         far = facts.limit_of(row.task)
         found += [
-            Coming(one.at, f"{quoted(row.task.name, 60)}: {one.what}", row.task.id)
+            UpcomingEvent(one.at, f"{quoted(row.task.name, 60)}: {one.what}", row.task.id)
             for one in stand(row, facts).next
             if one.at is not None and not one.routine and one.at != far
         ]
     found += [
-        Coming(run.limit, f"The run {quoted(run.name, 60)} reaches its deadline")
+        UpcomingEvent(run.limit, f"The run {quoted(run.name, 60)} reaches its deadline")
         for run in facts.runs.values()
         if run.limit is not None and run.ended_at is None
     ]
@@ -205,7 +207,7 @@ def _ahead(rows: Sequence[TaskRow], facts: Facts) -> tuple[Coming, ...]:
             if is_budget(service.id):
                 again = f"A new day begins: {clean(said(service.id), 60)} may cost the same again"
             if not is_for_good(closed.until, facts.now):
-                found.append(Coming(closed.until, again))
+                found.append(UpcomingEvent(closed.until, again))
     return tuple(sorted(found, key=lambda one: (one.at, one.what))[:AHEAD])
 
 
@@ -215,7 +217,7 @@ _SHOWN = (State.HELD, State.WAITING, State.DELAYED, State.READY)
 """How many tasks of each state are looked at."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class BoardLine(msgspec.Struct, frozen=True):
     """One open task on the board."""
 
     task: str
@@ -240,16 +242,16 @@ class Board(msgspec.Struct, frozen=True):
     """The watch as a table."""
 
     verdict: Verdict
-    lines: tuple[Line, ...]
+    lines: tuple[BoardLine, ...]
 
 
-async def board(views: Views, text: str = "", each: int = EACH, place: Viewpoint = ANYWHERE) -> Board:
+async def board(views: Views, text: str = "", each: int = EACH, place: LocalFacts = ANYWHERE) -> Board:
     """Read the board; a bounded number of tasks, however many are open.
 
     With a `text`, only those that have it in their name, id, role or holder: then those that have ended, too.
     """
     verdict = await look(views, place)
-    facts = Facts(verdict.now)
+    facts = TaskFacts(verdict.now)
     facts.agents = {agent.id: agent for agent in await views.view_agents()}
     await fill_for_ready(views, facts, place.pause)
     facts.runs = {run.id: run for run in await views.view_runs()}
@@ -269,11 +271,11 @@ _ORDER = {State.HELD.value: 0, State.DELAYED.value: 1, State.READY.value: 2, Sta
 _TROUBLED = 60
 
 
-def _place(line: Line) -> tuple[int, int, int, str]:
+def _place(line: BoardLine) -> tuple[int, int, int, str]:
     return (-line.trouble if line.trouble >= _TROUBLED else 0, _ORDER.get(line.state, 4), line.since or 0, line.task)
 
 
-def line(row: TaskRow, facts: Facts) -> Line:
+def line(row: TaskRow, facts: TaskFacts) -> BoardLine:
     """One task in short."""
     standing = stand(row, facts)
     task, lease = row.task, row.lease
@@ -302,7 +304,7 @@ def line(row: TaskRow, facts: Facts) -> Line:
         ahead = "overdue: no process enforces time limits"
     since = standing.since or task.created_at
     progress = None if lease is None else lease.progress
-    return Line(task.id, clean(task.name, 120), standing.state, trouble, who, since, progress, note, due, ahead)
+    return BoardLine(task.id, clean(task.name, 120), standing.state, trouble, who, since, progress, note, due, ahead)
 
 
 def changes(before: Board | None, after: Board) -> list[str]:
@@ -385,7 +387,7 @@ class DoctorInput(msgspec.Struct, frozen=True):
     clock: Clock
     name: str
     """The store's name for people, without secrets."""
-    place: Viewpoint
+    place: LocalFacts
     database: Path | None = None
     """The file, where the store is one."""
 
@@ -438,6 +440,6 @@ def _findings(check: Check) -> list[CheckResult]:
     return told
 
 
-def _finding(check: str, concern: Concern) -> CheckResult:
+def _finding(check: str, concern: VerdictItem) -> CheckResult:
     says = "; ".join((concern.what, *concern.evidence))
     return CheckResult(check, concern.level, says, concern.command, concern.data, concern.kind, concern.id)

@@ -11,13 +11,21 @@ from allswell.domain.ids import NO_COMMAND, AgentId, Millis, QuestionId, RunId, 
 from allswell.domain.lease.claim import fits
 from allswell.domain.lease.cost import budgets_over, is_budget, is_for_good, run_of_budget, said
 from allswell.domain.lease.model import Agent, LeaseRow, bounded
-from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, Question, held_back
+from allswell.domain.question import NOTHING_HELD_BACK, Pause, PausedWork, Question, held_back
 from allswell.domain.rules.command import Claim
 from allswell.domain.run.run import Run
-from allswell.domain.service.breaker import Stand
-from allswell.domain.service.service import REOPENING, ServiceRow, Shut, open_question, opened_at, question_about, shut
+from allswell.domain.service.breaker import BreakerState
+from allswell.domain.service.service import (
+    REOPENING,
+    ServiceRow,
+    ShutReason,
+    open_question,
+    opened_at,
+    question_about,
+    shut,
+)
 from allswell.domain.task.model import OPEN, Attempt, State, Task, TaskFilter, TaskRow
-from allswell.engine.status.explanation import Next, Todo, listed, many, quoted, rough, typed
+from allswell.engine.status.explanation import SuggestedAction, UpcomingStep, listed, many, quoted, rough, typed
 from allswell.errors import Bug
 from allswell.store.views import Views
 
@@ -32,7 +40,7 @@ NEEDS_MOST = 50
 """How many of a task's ended needs, and of its questions, its past looks at."""
 
 
-class Facts(msgspec.Struct):
+class TaskFacts(msgspec.Struct):
     """What was found."""
 
     now: Millis
@@ -66,7 +74,7 @@ class Facts(msgspec.Struct):
     """What others needed that were skipped, as far as they were looked at."""
     went_on: RunId | None = None
     """The run in which that of the task went on after its end."""
-    back: HeldBack = NOTHING_HELD_BACK
+    back: PausedWork = NOTHING_HELD_BACK
     """What open questions hold back from claims."""
     pausing: tuple[Question, ...] = ()
     """The open questions about tasks, where they hold back others."""
@@ -83,10 +91,10 @@ class Facts(msgspec.Struct):
         return bounded(row.lease, self.limit_of(row.task)) if row.task.run in self.runs else row.lease
 
 
-async def gather(store: Views, root: TaskRow, pause: Pause = "task") -> Facts:
+async def gather(store: Views, root: TaskRow, pause: Pause = "task") -> TaskFacts:
     """Read what the explanation of a task needs; `pause` is what an open question holds back here."""
     agenda = await store.view_agenda()
-    facts = Facts(agenda.now, root.task.id, quiet=agenda.next_due is None)
+    facts = TaskFacts(agenda.now, root.task.id, quiet=agenda.next_due is None)
     await _follow(store, facts, root)
     open_rows = [row for row in facts.rows.values() if row.task.state == OPEN]
     for id_ in dict.fromkeys(row.task.run for row in open_rows if row.task.run is not None):
@@ -112,7 +120,7 @@ async def gather(store: Views, root: TaskRow, pause: Pause = "task") -> Facts:
     return facts
 
 
-async def fill_for_ready(store: Views, facts: Facts, pause: Pause = "task") -> None:
+async def fill_for_ready(store: Views, facts: TaskFacts, pause: Pause = "task") -> None:
     """Read what can keep a task that is ready from being claimed."""
     supervisors = read_all((await store.view_kept(PRESENCE_PREFIX)).values())
     facts.posts = [post for one in supervisors if is_alive(one, facts.now) for post in one.posts]
@@ -135,7 +143,7 @@ async def _rows(store: Views, ids: Sequence[TaskId]) -> Sequence[TaskRow]:
     return await store.view_tasks(TaskFilter(ids=tuple(ids), limit=len(ids))) if ids else ()
 
 
-async def _follow(store: Views, facts: Facts, root: TaskRow) -> None:
+async def _follow(store: Views, facts: TaskFacts, root: TaskRow) -> None:
     """What stands in the way, breadth first, so that what is near is seen before the bound is reached."""
     seen: dict[str, None] = {root.task.id: None}
     level: Sequence[TaskRow] = (root,)
@@ -178,39 +186,39 @@ def targets(row: TaskRow) -> list[tuple[str, str]]:
 _QUESTIONS_NAMED = 3
 
 
-class HeldUp(msgspec.Struct, frozen=True):
+class ClaimObstacle(msgspec.Struct, frozen=True):
     """What keeps a task that is ready from being claimed, as the second half of a sentence about it."""
 
     says: str
-    next: Next | None
-    todo: tuple[Todo, ...]
+    next: UpcomingStep | None
+    todo: tuple[SuggestedAction, ...]
     asking: bool
     """Whether only a human can end it."""
 
 
-def held_up(task: Task, facts: Facts) -> HeldUp | None:
+def held_up(task: Task, facts: TaskFacts) -> ClaimObstacle | None:
     """The services or the money that a task needs and cannot have; or else what keeps those who could take it."""
     return (
         _shut(task, facts.services, facts.now) or _spent(task, facts) or _paused(task, facts) or _kept_back(task, facts)
     )
 
 
-def _paused(task: Task, facts: Facts) -> HeldUp | None:
+def _paused(task: Task, facts: TaskFacts) -> ClaimObstacle | None:
     """The open questions during which nothing is begun, or nothing of its run (`pause_on_question`)."""
     if not facts.back.everything and task.run not in facts.back.runs:
         return None
     own = [one.id for one in facts.pausing if facts.back.everything or one.run == task.run]
     what = "no task is started" if facts.back.everything else "no task of its run is started"
     setting = "all" if facts.back.everything else "run"
-    return HeldUp(
+    return ClaimObstacle(
         f"{what} while {many(len(own), 'question is', 'questions are')} open (pause_on_question = {setting}).",
         None,
-        tuple(Todo("Read the question", typed("why", id_)) for id_ in own[:_QUESTIONS_NAMED]),
+        tuple(SuggestedAction("Read the question", typed("why", id_)) for id_ in own[:_QUESTIONS_NAMED]),
         asking=True,
     )
 
 
-def _spent(task: Task, facts: Facts) -> HeldUp | None:
+def _spent(task: Task, facts: TaskFacts) -> ClaimObstacle | None:
     """The role, the run or the day that has cost what it may."""
     for name in budgets_over(task):
         row = facts.services.get(name)
@@ -218,23 +226,23 @@ def _spent(task: Task, facts: Facts) -> HeldUp | None:
         if row is not None and closed is not None and closed.until is not None:
             run = facts.runs.get(RunId(run_of_budget(name)))
             for_good = is_for_good(closed.until, facts.now)
-            return HeldUp(
+            return ClaimObstacle(
                 f"cannot be claimed: {said(name, '' if run is None else run.name)} {in_short(row, facts.now)}.",
-                None if for_good else Next(closed.until, "its day is over, and the task can be claimed"),
-                (Todo("Read the question", typed("why", service_question_id(row.id, row.questions))),),
+                None if for_good else UpcomingStep(closed.until, "its day is over, and the task can be claimed"),
+                (SuggestedAction("Read the question", typed("why", service_question_id(row.id, row.questions))),),
                 asking=for_good,
             )
     return None
 
 
-def _kept_back(task: Task, facts: Facts) -> HeldUp | None:
+def _kept_back(task: Task, facts: TaskFacts) -> ClaimObstacle | None:
     """What every free agent of a fleet that would take it waits for; None if one of them waits for nothing."""
     free = [post for post in facts.posts if not post.task and post.kind != "remote" and would_take(post, task)]
     if not free or not all(post.waits for post in free):
         return None
     reasons: dict[str, None] = {}
     until: list[Millis] = []
-    todo: dict[str, Todo] = {}
+    todo: dict[str, SuggestedAction] = {}
     for post in free:
         account = facts.services.get(post.account)
         closed = None if account is None else shut(account, facts.now)
@@ -248,10 +256,10 @@ def _kept_back(task: Task, facts: Facts) -> HeldUp | None:
             until.append(closed.until)
         if closed.until is not None or question_about(account) is not None:
             todo[account.id] = _opening(account, closed)
-    return HeldUp(
+    return ClaimObstacle(
         f"every agent that could take it is paused: {'; '.join(reasons)}.",
-        Next(min(until), "its account is used again, one task first") if until else None,
-        (*todo.values(), Todo("List the agents", "allswell agents")),
+        UpcomingStep(min(until), "its account is used again, one task first") if until else None,
+        (*todo.values(), SuggestedAction("List the agents", "allswell agents")),
         asking=bool(todo) and not until,
     )
 
@@ -262,7 +270,7 @@ def would_take(post: AgentSlot, task: Task) -> bool:
     return fits(Claim(NO_COMMAND, AgentId(post.holder), roles), task.role)
 
 
-def _shut(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> HeldUp | None:
+def _shut(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> ClaimObstacle | None:
     """The services that a task needs and cannot have."""
     needed = [(services[name], shut(services[name], now)) for name in task.spec.services if name in services]
     closed = [(row, one) for row, one in needed if one is not None]
@@ -272,20 +280,20 @@ def _shut(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> HeldUp
     until = [one.until for _, one in closed if one.until is not None]
     named = listed([quoted(row.id) for row, _ in closed])
     human = len(until) < len(closed)
-    return HeldUp(
+    return ClaimObstacle(
         f"cannot be claimed: it needs {says}",
-        None if human else Next(max(until), f"{named} can be used again, and the task can be claimed"),
+        None if human else UpcomingStep(max(until), f"{named} can be used again, and the task can be claimed"),
         tuple(_opening(row, one) for row, one in closed),
         human,
     )
 
 
-def _opening(row: ServiceRow, closed: Shut) -> Todo:
+def _opening(row: ServiceRow, closed: ShutReason) -> SuggestedAction:
     """What a human could do about a service that is shut."""
     asked = question_about(row)
     if asked is not None and closed.stand != "parked":
-        return Todo("Read the question", typed("why", asked))
-    return Todo(f"Call {quoted(row.id, 40)} again, if you know that it works", typed("unpark", row.id))
+        return SuggestedAction("Read the question", typed("why", asked))
+    return SuggestedAction(f"Call {quoted(row.id, 40)} again, if you know that it works", typed("unpark", row.id))
 
 
 def named(service: str) -> str:
@@ -313,9 +321,9 @@ def in_short(row: ServiceRow, now: Millis) -> str:
             return f"is refused by its provider ({question_about(row)}); its agents wait for your answer"
         case "parked":
             return f"asked to wait. It is paused for another {left}"
-        case Stand.OPEN:
+        case BreakerState.OPEN:
             return f"{_failed(row, now)}; it is not called, and the next try is in {left}"
-        case Stand.PROBING:
+        case BreakerState.PROBING:
             return f"{_failed(row, now)}; one call is trying it, and has {left} left"
         case _:
             return f"{_failed(row, now)}; it is not called until a human has answered"

@@ -6,7 +6,7 @@ Whatever is due and has not happened is called overdue: then nobody sweeps, and 
 from __future__ import annotations
 
 from allswell.domain.agents.fleet import MAIN
-from allswell.domain.agents.status import Condition, Presence
+from allswell.domain.agents.status import AgentCondition, Presence
 from allswell.domain.ids import Millis, RunId, TaskId
 from allswell.domain.lease.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.lease.expiry import is_asked_about
@@ -30,13 +30,24 @@ from allswell.domain.lease.verification import (
     shown,
     verify_of,
 )
-from allswell.domain.question import Option, Question, Takes, full_stop, in_order, labelled, takes
+from allswell.domain.question import Option, OptionInput, Question, full_stop, in_order, labelled, takes
 from allswell.domain.service.retry import IN_WORDS, ErrorClass
 from allswell.domain.task.aggregate import FLOW_LEFT
 from allswell.domain.task.answer import is_dismissed
 from allswell.domain.task.model import NOWHERE, STATES, Handover, State, Task, TaskRow, warning_of
-from allswell.engine.status.explanation import Next, StandingText, Todo, ago, clean, length, many, quoted, rough, typed
-from allswell.engine.status.services import Facts, held_up, would_take
+from allswell.engine.status.explanation import (
+    StatusText,
+    SuggestedAction,
+    UpcomingStep,
+    ago,
+    clean,
+    length,
+    many,
+    quoted,
+    rough,
+    typed,
+)
+from allswell.engine.status.services import TaskFacts, held_up, would_take
 
 # What must prove that a task is done, and how that stands (domain/lease/verification.py).
 
@@ -66,7 +77,7 @@ FINE = 0
 """How much something needs somebody that needs nobody."""
 
 
-def stand_ended(task: Task, facts: Facts) -> StandingText:
+def stand_ended(task: Task, facts: TaskFacts) -> StatusText:
     """How it ended, and what came after it."""
     name, record, now = quoted(task.name), task.record, facts.now
     ended = task.ended_at or task.created_at
@@ -99,35 +110,35 @@ def stand_ended(task: Task, facts: Facts) -> StandingText:
         says.append(f"{clean(record.dismissed.by)} has dismissed it {ago(record.dismissed.dismissed_at, now)}.")
     if facts.went_on is not None and facts.root == task.id:
         says.append(f"Its run went on in {facts.went_on}.")
-        return StandingText(task.state, tuple(says), FINE, task.ended_at, (), (_see_run(facts.went_on),))
+        return StatusText(task.state, tuple(says), FINE, task.ended_at, (), (_see_run(facts.went_on),))
     root = None if facts.root is None else facts.rows.get(facts.root)
     others = task.id in facts.skipped or (
         root is not None and root.task is not task and root.task.state == State.SKIPPED
     )
-    return StandingText(task.state, tuple(says), FINE, task.ended_at, (), _to_do(task, others=others))
+    return StatusText(task.state, tuple(says), FINE, task.ended_at, (), _to_do(task, others=others))
 
 
-def _see_run(run: RunId) -> Todo:
-    return Todo("Explain that one", typed("why", run))
+def _see_run(run: RunId) -> SuggestedAction:
+    return SuggestedAction("Explain that one", typed("why", run))
 
 
-def _to_do(task: Task, *, others: bool) -> tuple[Todo, ...]:
+def _to_do(task: Task, *, others: bool) -> tuple[SuggestedAction, ...]:
     """What a person could do about it; `others` were skipped because of it."""
     if task.record.retried_as is not None:
-        return (Todo("Explain the new one", typed("why", task.record.retried_as)),)
+        return (SuggestedAction("Explain the new one", typed("why", task.record.retried_as)),)
     if task.state in (State.DONE, State.SPLIT):
         return ()
-    read = Todo("Read what it printed", typed("logs", task.id))
-    seen = [] if is_dismissed(task) else [Todo("Mark it as seen", typed("dismiss", task.id))]
+    read = SuggestedAction("Read what it printed", typed("logs", task.id))
+    seen = [] if is_dismissed(task) else [SuggestedAction("Mark it as seen", typed("dismiss", task.id))]
     if task.role == RUN_ROLE:
-        again = Todo("Run its command again", typed("run", "--resume", task.id))
+        again = SuggestedAction("Run its command again", typed("run", "--resume", task.id))
         return (read, again, *seen) if task.state == State.FAILED else (again,)
     if task.role == STEP_ROLE and task.run is not None and task.state == State.FAILED:
-        return read, Todo("Continue its flow", typed("resume", task.run))
+        return read, SuggestedAction("Continue its flow", typed("resume", task.run))
     if task.role == STEP_ROLE or task.spec.flow or task.spec.origin is not None:
         return ()
     what = "Submit it again, as a new task with the history of this one"
-    again = Todo(
+    again = SuggestedAction(
         f"{what}, with the tasks that were skipped because of it" if others else what,
         retry_command(task.id, others=others),
     )
@@ -150,7 +161,7 @@ def mending_command(task: Task, *, others: bool = False) -> str:
     return retry_command(task.id, others=others)
 
 
-def _named(reason: str, facts: Facts) -> str:
+def _named(reason: str, facts: TaskFacts) -> str:
     """A reason that speaks of a task by its id, with its name instead."""
     id_, was, how = reason.partition(" was ")
     need = facts.rows.get(TaskId(id_))
@@ -205,7 +216,7 @@ def outcome(reason: str, detail: str = "") -> str:
 
 LATE = 5_000
 """A sweeper that lives looks at least once a second; what is due for longer than this has none."""
-SWEEP = Todo("Start a process that enforces time limits", "allswell watch")
+SWEEP = SuggestedAction("Start a process that enforces time limits", "allswell watch")
 NO_SWEEPER = "No process enforces time limits"
 
 BUSY, IDLE, PAUSED, PARKED, OWING, STALLED, OVERDUE, ASKING, STUCK = 20, 30, 40, 50, 60, 70, 80, 90, 100
@@ -216,13 +227,13 @@ def is_late(moment: int | None, now: int) -> bool:
     return moment is not None and moment + LATE <= now
 
 
-def stand(row: TaskRow, facts: Facts) -> StandingText:
+def stand(row: TaskRow, facts: TaskFacts) -> StatusText:
     """A task's standing. What it waits for is the chain's business."""
     match row.state:
         case State.HELD:
             return _held(row, facts)
         case State.WAITING:
-            return StandingText(State.WAITING, (), FINE)
+            return StatusText(State.WAITING, (), FINE)
         case State.READY:
             return _ready(row, facts)
         case State.DELAYED:
@@ -236,7 +247,7 @@ def stand(row: TaskRow, facts: Facts) -> StandingText:
 # --- held ---------------------------------------------------------------------------------------------------------
 
 
-def _held(row: TaskRow, facts: Facts) -> StandingText:
+def _held(row: TaskRow, facts: TaskFacts) -> StatusText:
     lease, task, now = facts.lease_of(row), row.task, facts.now
     who = clean(lease.agent)
     says = [f"{quoted(task.name)} has been held by {who} for {rough(now - lease.granted_at)}{_which(lease.token)}."]
@@ -262,29 +273,29 @@ def _held(row: TaskRow, facts: Facts) -> StandingText:
             f"{who} has been stalled for {rough(now - lease.stalled_at)}: asked for check-ins, it did not answer."
         )
         trouble = STALLED
-    todo = [Todo(f"Cancel it; {who} is refused from then on", typed("cancel", task.id))]
+    todo = [SuggestedAction(f"Cancel it; {who} is refused from then on", typed("cancel", task.id))]
     if verify_of(task) and claims_to_be_done(task):
-        todo.insert(0, Todo("Run the command that verifies it", typed("verify", task.id)))
+        todo.insert(0, SuggestedAction("Run the command that verifies it", typed("verify", task.id)))
     end = ends_at(lease)
     if is_late(end, now):
         says.append(f"Its lease ended {ago(end, now)} ({_what_ends(lease, end)}), but it is still with {who}.")
         says.append(f"{NO_SWEEPER}: it was not taken back yet.")
-        return StandingText(State.HELD, tuple(says), OVERDUE, lease.granted_at, (), (SWEEP, *todo))
+        return StatusText(State.HELD, tuple(says), OVERDUE, lease.granted_at, (), (SWEEP, *todo))
     if is_late(row.due, now) and is_late(due_at(lease), now):
         says.append(f"{NO_SWEEPER}: {who}'s check-ins have not been judged since {ago(due_at(lease), now)}.")
-        return StandingText(State.HELD, tuple(says), OVERDUE, lease.granted_at, _ahead(row, facts), (SWEEP, *todo))
-    return StandingText(State.HELD, tuple(says), trouble, lease.granted_at, _ahead(row, facts), tuple(todo))
+        return StatusText(State.HELD, tuple(says), OVERDUE, lease.granted_at, _ahead(row, facts), (SWEEP, *todo))
+    return StatusText(State.HELD, tuple(says), trouble, lease.granted_at, _ahead(row, facts), tuple(todo))
 
 
-def refused_by_provider(task: Task, facts: Facts) -> str:
+def refused_by_provider(task: Task, facts: TaskFacts) -> str:
     """That its agent waits for a provider that refuses, if it does, and which try that is."""
     told = [clean(task.record.refused)] if task.record.refused else []
     told += [
         clean(post.evidence)
         for post in facts.posts
-        if post.task == task.id and post.condition == Condition.FOR_PROVIDER
+        if post.task == task.id and post.condition == AgentCondition.FOR_PROVIDER
     ]
-    return f"{Condition.FOR_PROVIDER.value}: {told[0]}" if told else ""
+    return f"{AgentCondition.FOR_PROVIDER.value}: {told[0]}" if told else ""
 
 
 def _which(token: int) -> str:
@@ -312,42 +323,46 @@ def _what_ends(lease: LeaseRow, end: int) -> str:
     return "its agent is stalled"
 
 
-def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
+def _ahead(row: TaskRow, facts: TaskFacts) -> tuple[UpcomingStep, ...]:
     """What the clocks of a lease will do, the soonest first."""
     lease, task, now = facts.lease_of(row), row.task, facts.now
     who = clean(lease.agent)
     back = "its program can be run elsewhere" if task.spec.flow else "the task is taken back"
-    found: list[Next] = []
+    found: list[UpcomingStep] = []
     recovered, lapse, idle = recovered_at(lease), lapses_at(lease), idles_at(lease)
     if recovered is not None:
-        found.append(Next(Millis(recovered), f"{back} from {who}, {_after(task, 'stalls')}"))
+        found.append(UpcomingStep(Millis(recovered), f"{back} from {who}, {_after(task, 'stalls')}"))
     if lapse is not None:
         found.append(
-            Next(Millis(lapse), f"unless {who} renews its lease by then (a running agent does), {back}", routine=True)
+            UpcomingStep(
+                Millis(lapse), f"unless {who} renews its lease by then (a running agent does), {back}", routine=True
+            )
         )
     if idle is not None:
-        found.append(Next(Millis(idle), f"unless {who} checks in by then, {back}: it is idle"))
+        found.append(UpcomingStep(Millis(idle), f"unless {who} checks in by then, {back}: it is idle"))
     judged = judged_at(lease)
     if recovered is None and judged is not None:
         asked = asked_at(lease, lease.judged + 1)
         misses = facts.agents[lease.agent].misses if lease.agent in facts.agents else 0
         if asked is not None and asked > now:
-            found.append(Next(Millis(asked), f"{who} is asked for a check-in"))
+            found.append(UpcomingStep(Millis(asked), f"{who} is asked for a check-in"))
         elif is_asked(lease, now):
-            found.append(Next(Millis(judged), f"unless {who} checks in by then, that is miss number {misses + 1}"))
+            found.append(
+                UpcomingStep(Millis(judged), f"unless {who} checks in by then, that is miss number {misses + 1}")
+            )
     limit = lease.limit
     if task.record.stopped is not None:
         given_back = Millis(task.record.stopped.at + LONGEST_STOP)
-        found.append(Next(given_back, f"unless it has gone on by then, {back}, with its work kept"))
+        found.append(UpcomingStep(given_back, f"unless it has gone on by then, {back}, with its work kept"))
     elif lease.own is not None:
-        found.append(Next(lease.deadline, "its run's deadline is reached: the task fails"))
+        found.append(UpcomingStep(lease.deadline, "its run's deadline is reached: the task fails"))
     elif limit is not None:
         then = "a human is asked" if task.spec.flow else f"{back}, {_after(task, 'timeouts')}"
-        found.append(Next(lease.deadline, f"its limit of {length(limit)} is reached: {then}"))
+        found.append(UpcomingStep(lease.deadline, f"its limit of {length(limit)} is reached: {then}"))
     return tuple(sorted((one for one in found if one.at is not None and one.at <= lease.deadline), key=_when))
 
 
-def _when(one: Next) -> int:
+def _when(one: UpcomingStep) -> int:
     return one.at or 0
 
 
@@ -377,46 +392,46 @@ def _before(handover: Handover | None) -> str:
     )
 
 
-def _ready(row: TaskRow, facts: Facts) -> StandingText:
+def _ready(row: TaskRow, facts: TaskFacts) -> StatusText:
     task, now = row.task, facts.now
     since = _ready_since(row, facts)
     role = f" for the role {quoted(task.role)}" if task.role else ""
     claim = typed("claim", "--agent", "NAME", *(("--role", task.role) if task.role else ()))
-    cancel = Todo("Cancel it", typed("cancel", task.id))
+    cancel = SuggestedAction("Cancel it", typed("cancel", task.id))
     before = _before(task.record.handover)
     limit = facts.limit_of(task)
-    ahead = () if limit is None else (Next(limit, "its run's deadline is reached: the task fails"),)
+    ahead = () if limit is None else (UpcomingStep(limit, "its run's deadline is reached: the task fails"),)
     if limit is not None and is_late(limit, now):
         says = (
             f"{quoted(task.name)} cannot be claimed any more: its run's deadline passed {ago(limit, now)}.",
             f"{NO_SWEEPER}: it was not ended yet.",
         )
-        return StandingText(State.READY, says, OVERDUE, since, (), (SWEEP,))
+        return StatusText(State.READY, says, OVERDUE, since, (), (SWEEP,))
     closed = held_up(task, facts)
     if closed is not None:
         says_closed = f"{quoted(task.name)} is ready, but {closed.says}"
         opens = () if closed.next is None else (closed.next,)
         trouble = ASKING if closed.asking else PARKED
         todo = (*closed.todo, cancel)
-        return StandingText(State.READY, _some(says_closed, before), trouble, since, (*opens, *ahead), todo)
+        return StatusText(State.READY, _some(says_closed, before), trouble, since, (*opens, *ahead), todo)
     if task.role == RUN_ROLE and task.record.handover is not None:
         says_stopped = f"{quoted(task.name)} was stopped before it was done, and can be resumed."
-        todo_again = (Todo("Run its command again", resume_command(task.id)), cancel)
-        return StandingText(State.READY, _some(says_stopped, before), IDLE, since, ahead, todo_again)
+        todo_again = (SuggestedAction("Run its command again", resume_command(task.id)), cancel)
+        return StatusText(State.READY, _some(says_stopped, before), IDLE, since, ahead, todo_again)
     stands = "is ready" if since is None else f"has been ready for {rough(now - since)}"
     if task.role == STEP_ROLE and task.run is not None:
         says_step = f"{quoted(task.name)} {stands}: it is a step of a flow, and waits for the process that runs it."
-        todo_go_on = (Todo("Continue the flow, if no process runs it", resume_flow(task.run)), cancel)
-        return StandingText(State.READY, _some(says_step, before), IDLE, since, ahead, todo_go_on)
+        todo_go_on = (SuggestedAction("Continue the flow, if no process runs it", resume_flow(task.run)), cancel)
+        return StatusText(State.READY, _some(says_step, before), IDLE, since, ahead, todo_go_on)
     says_ready = f"{quoted(task.name)} {stands}: any agent that asks{role} can have it."
-    todo = (Todo("Start an agent, or take it yourself", claim), cancel)
+    todo = (SuggestedAction("Start an agent, or take it yourself", claim), cancel)
     silent = next((one for one in facts.dead if any(would_take(post, task) for post in one.posts)), None)
     if silent is None or any(would_take(post, task) for post in facts.posts):
-        return StandingText(State.READY, _some(says_ready, before, _turn(facts)), IDLE, since, ahead, todo)
+        return StatusText(State.READY, _some(says_ready, before, _turn(facts)), IDLE, since, ahead, todo)
     heard = f"last heard {ago(silent.beaten_at, now)}"
     says_dead = f"The supervisor {clean(silent.name)} on {clean(silent.host)}, whose agents would, was {heard}."
-    again = Todo("Start it again", up_command(silent))
-    return StandingText(State.READY, _some(says_ready, before, says_dead), IDLE, since, ahead, (again, *todo))
+    again = SuggestedAction("Start it again", up_command(silent))
+    return StatusText(State.READY, _some(says_ready, before, says_dead), IDLE, since, ahead, (again, *todo))
 
 
 def up_command(supervisor: Presence) -> str:
@@ -434,7 +449,7 @@ def resume_flow(run: RunId) -> str:
     return typed("resume", run)
 
 
-def _turn(facts: Facts) -> str:
+def _turn(facts: TaskFacts) -> str:
     """Why it may not have been its turn; that nobody works at all is known only where no timer runs."""
     if facts.quiet:
         return "No agent holds a task now. Is one running?"
@@ -445,7 +460,7 @@ def _some(*sentences: str) -> tuple[str, ...]:
     return tuple(sentence for sentence in sentences if sentence)
 
 
-def _ready_since(row: TaskRow, facts: Facts) -> Millis | None:
+def _ready_since(row: TaskRow, facts: TaskFacts) -> Millis | None:
     """Since when a task could be claimed; None where only its past would tell, and that was not looked at."""
     task = row.task
     known = [task.created_at, task.spec.not_before or 0]
@@ -458,11 +473,11 @@ def _ready_since(row: TaskRow, facts: Facts) -> Millis | None:
     return Millis(max(known))
 
 
-def _delayed(row: TaskRow, now: int) -> StandingText:
+def _delayed(row: TaskRow, now: int) -> StatusText:
     task, due = row.task, row.due
     assert due is not None  # noqa: S101 - for the type checker
     handover = task.record.handover
-    cancel = Todo("Cancel it", typed("cancel", task.id))
+    cancel = SuggestedAction("Cancel it", typed("cancel", task.id))
     if task.spec.not_before is not None and due == task.spec.not_before:
         why = f"{quoted(task.name)} is not to start before its time."
     elif handover is not None:
@@ -472,26 +487,28 @@ def _delayed(row: TaskRow, now: int) -> StandingText:
     says = _some(why, _before(handover))
     if is_late(due, now):
         late = f"Its pause was over {ago(due, now)}, but it is not ready yet. {NO_SWEEPER}."
-        return StandingText(State.DELAYED, (*says, late), OVERDUE, None, (), (SWEEP, cancel))
-    return StandingText(State.DELAYED, says, PAUSED, None, (Next(due, "it is ready, and can be claimed"),), (cancel,))
+        return StatusText(State.DELAYED, (*says, late), OVERDUE, None, (), (SWEEP, cancel))
+    return StatusText(
+        State.DELAYED, says, PAUSED, None, (UpcomingStep(due, "it is ready, and can be claimed"),), (cancel,)
+    )
 
 
-def _nowhere(task: Task) -> StandingText:
+def _nowhere(task: Task) -> StatusText:
     says = (
         f"{quoted(task.name)} is open, but nothing will ever move it: it is not held, not ready, waits for nothing.",
         "This must not happen. It is a bug of Allswell; please report it.",
     )
     todo = (
-        Todo("Check everything", "allswell doctor"),
-        Todo("Report it with its events", typed("events", "--task", task.id, "--json")),
+        SuggestedAction("Check everything", "allswell doctor"),
+        SuggestedAction("Report it with its events", typed("events", "--task", task.id, "--json")),
     )
-    return StandingText(NOWHERE, says, STUCK, task.created_at, (), todo)
+    return StatusText(NOWHERE, says, STUCK, task.created_at, (), todo)
 
 
 # --- questions ----------------------------------------------------------------------------------------------------
 
 
-def stand_question(question: Question, now: int) -> StandingText:
+def stand_question(question: Question, now: int) -> StatusText:
     """A question's standing, with one command for each way to answer it."""
     asked = (
         f"{clean(question.asked_by)} asked {ago(question.asked_at, now)}"
@@ -502,20 +519,22 @@ def stand_question(question: Question, now: int) -> StandingText:
     if question.closed_at is None:
         seen = f" {clean(question.dismissed_by)} has dismissed it." if question.dismissed_at is not None else ""
         says = (text, f"It waits for you and never expires.{seen}")
-        todo = tuple(Todo(labelled(option), _answer(question, option)) for option in in_order(question.options))
+        todo = tuple(
+            SuggestedAction(labelled(option), _answer(question, option)) for option in in_order(question.options)
+        )
         if question.kind == NOT_VERIFIED and question.task is not None:
-            todo = (Todo("Run the command that verifies it again", typed("verify", question.task)), *todo)
-        return StandingText("open", says, ASKING, question.asked_at, (), todo)
+            todo = (SuggestedAction("Run the command that verifies it again", typed("verify", question.task)), *todo)
+        return StatusText("open", says, ASKING, question.asked_at, (), todo)
     by = f" by {clean(question.answered_by)}" if question.answered_by else ""
     if question.choice == "withdrawn":
-        return StandingText(
+        return StatusText(
             "withdrawn",
             (text, f"It was withdrawn {ago(question.closed_at, now)}: {_why_withdrawn(question)}."),
             FINE,
         )
     said = f", {quoted(question.answer)}" if question.answer else ""
     closed = f"It was answered {ago(question.closed_at, now)}{by}: {clean(question.choice or '')}{said}."
-    return StandingText("answered", (text, closed), FINE, question.asked_at)
+    return StatusText("answered", (text, closed), FINE, question.asked_at)
 
 
 def _why_withdrawn(question: Question) -> str:
@@ -527,9 +546,9 @@ def _why_withdrawn(question: Question) -> str:
 def _answer(question: Question, option: Option) -> str:
     command = typed("answer", question.id, option.key)
     match takes(option.act):
-        case Takes.TASKS:
+        case OptionInput.TASKS:
             return f"{command} --subtasks FILE"
-        case Takes.WORDS:
+        case OptionInput.WORDS:
             return f'{command} "your words"'
         case _:
             return command

@@ -17,14 +17,14 @@ from allswell.domain.ids import Millis, RunId, TaskId, question_id
 from allswell.domain.run.run import Run
 from allswell.domain.task.model import NOWHERE, OPEN, Attempt, State, TaskFilter, TaskRow
 from allswell.engine.status.explanation import Span, clean, quoted
-from allswell.engine.status.services import Facts
+from allswell.engine.status.services import TaskFacts
 from allswell.engine.status.task import outcome
 from allswell.store.views import Views
 
 Kind = Literal["waiting", "asked", "paused", "ready"]
 
 
-def spent(row: TaskRow, facts: Facts) -> list[Span]:
+def spent(row: TaskRow, facts: TaskFacts) -> list[Span]:
     """The spans of a task's life, in order and without gaps, up to its end or to now."""
     task, lease = row.task, row.lease
     end = facts.now if task.ended_at is None else task.ended_at
@@ -51,7 +51,7 @@ def _held(attempt: Attempt) -> Span:
     return Span("held", attempt.granted_at, attempt.ended_at, says, attempt.agent, attempt.token, attempt.outcome)
 
 
-def _between(start: Millis, end: Millis, before: Attempt | None, row: TaskRow, facts: Facts) -> list[Span]:
+def _between(start: Millis, end: Millis, before: Attempt | None, row: TaskRow, facts: TaskFacts) -> list[Span]:
     """What a task did while nobody held it."""
     if end <= start:
         return []
@@ -68,7 +68,7 @@ def _between(start: Millis, end: Millis, before: Attempt | None, row: TaskRow, f
 Block = tuple[int, int, Kind, str]
 
 
-def _blocks(row: TaskRow, facts: Facts, end: int) -> list[Block]:
+def _blocks(row: TaskRow, facts: TaskFacts, end: int) -> list[Block]:
     """What stood in the way: from when, until when, of what kind, in words; the weightier first."""
     task = row.task
     blocks: list[Block] = []
@@ -190,7 +190,7 @@ async def _lanes(
 
 async def _lane(views: Views, row: TaskRow, rows: dict[TaskId, TaskRow], now: Millis, run: Run | None) -> TaskLane:
     task = row.task
-    facts = Facts(now, task.id)
+    facts = TaskFacts(now, task.id)
     if run is not None:
         facts.runs = {run.id: run}
     if task.record.token:

@@ -33,16 +33,16 @@ from allswell.domain.lease.model import Agent, ends_at, recovered_at
 from allswell.domain.notify.delivery import DeliveryFilter, sink_of
 from allswell.domain.question import Pause, Question, held_back, without_output
 from allswell.domain.rules.command import Claim
-from allswell.domain.rules.query import Agenda
-from allswell.domain.service.breaker import Stand
+from allswell.domain.rules.query import SweepAgenda
+from allswell.domain.service.breaker import BreakerState
 from allswell.domain.service.service import ServiceRow, question_about, shut
-from allswell.domain.task.answer import Holding, holding, is_dismissed
+from allswell.domain.task.answer import DismissedHolds, holding, is_dismissed
 from allswell.domain.task.model import State, Task, TaskFilter, TaskRow
 from allswell.engine.status.agents import StillRun, as_said, presences, view_survivors
-from allswell.engine.status.explanation import Next, ago, clean, listed, many, quoted, rough, time_stands, typed
-from allswell.engine.status.services import Facts, held_up, in_short, skipped_for
+from allswell.engine.status.explanation import UpcomingStep, ago, clean, listed, many, quoted, rough, time_stands, typed
+from allswell.engine.status.services import TaskFacts, held_up, in_short, skipped_for
 from allswell.engine.status.task import mending_command, outcome, resume_command, resume_flow, up_command
-from allswell.engine.timings import DEFAULT_TOLERANCE, Tolerance
+from allswell.engine.timings import DEFAULT_TOLERANCE, HealthThresholds
 from allswell.store.views import Views
 from allswell.timing.clock import Clock
 
@@ -108,7 +108,7 @@ EXIT_CODES: Mapping[VerdictLevel, int] = {
 nothing tells whether more would need one."""
 
 
-class Concern(msgspec.Struct, frozen=True):
+class VerdictItem(msgspec.Struct, frozen=True):
     """One thing to know about the watch, and the command that mends it."""
 
     kind: Kind
@@ -123,7 +123,7 @@ class Concern(msgspec.Struct, frozen=True):
     look: str = ""
     """What to type to learn more, where `command` does not tell."""
     evidence: tuple[str, ...] = ()
-    ends: Next | None = None
+    ends: UpcomingStep | None = None
     """What ends it without anybody, and when."""
     data: Mapping[str, object] = {}
     """The exact figures behind the words."""
@@ -135,7 +135,7 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     fine: str
     """What is said where it found nothing."""
-    concerns: tuple[Concern, ...] = ()
+    concerns: tuple[VerdictItem, ...] = ()
     data: Mapping[str, object] = {}
 
 
@@ -146,9 +146,9 @@ class Verdict(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     next_due: Millis | None
     checks: tuple[Check, ...]
-    concerns: tuple[Concern, ...]
+    concerns: tuple[VerdictItem, ...]
     """Of all checks, the worst level first."""
-    dismissed: Holding = Holding()
+    dismissed: DismissedHolds = DismissedHolds()
     """Questions that were dismissed, and what still waits for them."""
 
     @property
@@ -157,12 +157,12 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.concerns[0].level if self.concerns else VerdictLevel.WELL
 
     @property
-    def needs(self) -> tuple[Concern, ...]:
+    def needs(self) -> tuple[VerdictItem, ...]:
         """What is broken or needs a human, the worst first."""
         return tuple(one for one in self.concerns if one.level is not VerdictLevel.WAITING)
 
     @property
-    def waiting(self) -> tuple[Concern, ...]:
+    def waiting(self) -> tuple[VerdictItem, ...]:
         """What is only to be known."""
         return tuple(one for one in self.concerns if one.level is VerdictLevel.WAITING)
 
@@ -191,10 +191,10 @@ def headline(levels: Iterable[VerdictLevel]) -> str:
     return f"{', '.join(parts)}." if parts else "All's well."
 
 
-class Viewpoint(msgspec.Struct, frozen=True):
+class LocalFacts(msgspec.Struct, frozen=True):
     """From where the watch is looked at: what only a process on this machine, with these settings, can know."""
 
-    tolerance: Tolerance = DEFAULT_TOLERANCE
+    tolerance: HealthThresholds = DEFAULT_TOLERANCE
     has_died: Callable[[Presence], bool] = lambda _presence: False
     """Says of a supervisor whether its process is certainly gone."""
     still_running: StillRun = as_said
@@ -211,19 +211,19 @@ class Viewpoint(msgspec.Struct, frozen=True):
     """This machine's, where it is to be compared with the store's."""
     problems: Sequence[str] = ()
     """What is wrong with the settings."""
-    reports: Callable[[], Awaitable[Sequence[Concern]]] | None = None
+    reports: Callable[[], Awaitable[Sequence[VerdictItem]]] | None = None
     """Asks the server of the store for its concerns: it sees its own disk and processes, and its settings hold."""
 
 
-ANYWHERE = Viewpoint()
+ANYWHERE = LocalFacts()
 
 
 class StoreReadings(msgspec.Struct):
     """What was read of the store, once for all checks."""
 
     views: Views
-    place: Viewpoint
-    agenda: Agenda
+    place: LocalFacts
+    agenda: SweepAgenda
     counts: dict[str, int]
     questions: list[Question]
     agents: list[Agent]
@@ -244,16 +244,16 @@ class StoreReadings(msgspec.Struct):
         return [one for one in self.supervisors if not one.gone and not is_alive(one, self.now)]
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> TaskFacts:
         """As `why` knows them."""
         alive = [one for one in self.supervisors if is_alive(one, self.now)]
         posts = [post for one in alive for post in one.posts]
         back = held_back(self.place.pause, self.questions)
         pausing = tuple(one for one in self.questions if one.task is not None)
-        return Facts(self.now, services=self.services, posts=posts, back=back, pausing=pausing)
+        return TaskFacts(self.now, services=self.services, posts=posts, back=back, pausing=pausing)
 
 
-async def look(views: Views, place: Viewpoint = ANYWHERE) -> Verdict:
+async def look(views: Views, place: LocalFacts = ANYWHERE) -> Verdict:
     """Read the state of the watch; nothing is changed, and nothing that is due is carried out."""
     agenda = await views.view_agenda()
     counts = await views.view_counts()
@@ -286,10 +286,10 @@ async def _first(views: Views, counts: Mapping[str, int], state: State, limit: i
     return await views.view_tasks(TaskFilter(states=(state.value,), limit=limit)) if counts.get(state) else []
 
 
-async def _held_by_dismissed(store: Views, questions: Sequence[Question]) -> Holding:
+async def _held_by_dismissed(store: Views, questions: Sequence[Question]) -> DismissedHolds:
     """What dismissed questions still hold; the open tasks are looked through only if there are any."""
     if all(question.dismissed_at is None for question in questions):
-        return Holding()
+        return DismissedHolds()
     rows: list[TaskRow] = []
     for _ in range(FAILED_MOST // PAGE):
         page = await store.view_tasks(TaskFilter(open=True, after=rows[-1].task.id if rows else "", limit=PAGE))
@@ -312,7 +312,7 @@ async def _accounted(readings: StoreReadings) -> Check:
     """Open tasks that nothing will ever move again: there must be none."""
     rows = [await readings.views.view_task(id_) for id_ in await readings.views.view_orphans()]
     concerns = tuple(
-        Concern(
+        VerdictItem(
             "unaccounted",
             row.task.id,
             VerdictLevel.BROKEN,
@@ -343,7 +343,7 @@ async def _sweeper(readings: StoreReadings) -> Check:
     stale = [row.task.name for row in readings.held if row.lease is not None and ends_at(row.lease) < now]
     names = f": {_some([quoted(name, 40) for name in stale])}" if stale else ""
     over = f"{many(len(stale), 'lease has', 'leases have')} ended without being taken back{names}"
-    concern = Concern(
+    concern = VerdictItem(
         "overdue",
         "",
         VerdictLevel.BROKEN,
@@ -356,7 +356,7 @@ async def _sweeper(readings: StoreReadings) -> Check:
     return Check("sweeper", "", (concern,))
 
 
-async def _untold(readings: StoreReadings) -> Concern | None:
+async def _untold(readings: StoreReadings) -> VerdictItem | None:
     """A task or run that ended long ago, and tasks that wait for it were not updated: no process sweeps."""
     id_, now = readings.agenda.spread, readings.now
     if not id_:
@@ -368,7 +368,7 @@ async def _untold(readings: StoreReadings) -> Concern | None:
     name = id_ if row is None else quoted(row.task.name, 60)
     what = f"{name} ended {ago(ended, now)}, and tasks that wait for it were not updated: {_NO_SWEEPER}"
     command = up_command(readings.dead[0]) if readings.dead else "allswell watch"
-    return Concern("overdue", id_, VerdictLevel.BROKEN, what, command, ended, data={"ended_at": ended})
+    return VerdictItem("overdue", id_, VerdictLevel.BROKEN, what, command, ended, data={"ended_at": ended})
 
 
 async def _leases(readings: StoreReadings) -> Check:
@@ -382,7 +382,7 @@ async def _clocks(readings: StoreReadings) -> Check:
     place, stands = readings.place, readings.agenda.stands
     if stands:
         what = time_stands(stands)
-        return Check("clocks", "", (Concern("clock", "", VerdictLevel.BROKEN, what, "allswell watch"),))
+        return Check("clocks", "", (VerdictItem("clock", "", VerdictLevel.BROKEN, what, "allswell watch"),))
     if place.clock is None:
         return Check("clocks", "the store's clock runs")
     before = place.clock.wall()
@@ -396,7 +396,7 @@ async def _clocks(readings: StoreReadings) -> Check:
     what = f"the store's clock is {rough(abs(skew))} {ahead} this machine's"
     what += "; correct the one that is wrong: this shows this machine's source of time"
     command = "timedatectl" if shutil.which("timedatectl") else "date -u"
-    return Check("clocks", "", (Concern("skew", "", VerdictLevel.NEEDS_HUMAN, what, command, data=data),))
+    return Check("clocks", "", (VerdictItem("skew", "", VerdictLevel.NEEDS_HUMAN, what, command, data=data),))
 
 
 async def _supervisors(readings: StoreReadings) -> Check | None:
@@ -418,7 +418,7 @@ async def _survivors(readings: StoreReadings) -> Check | None:
     return Check("processes", "", tuple(_survivor(one) for one in left)) if left else None
 
 
-def _survivor(left: Survivors) -> Concern:
+def _survivor(left: Survivors) -> VerdictItem:
     whose = f"attempt {left.attempt} at {quoted(left.name, 60)}"
     kept = " and ".join(part for part in (clean(left.holder, 60), clean(left.folder)) if part)
     running = still_run(left.processes)
@@ -428,40 +428,40 @@ def _survivor(left: Survivors) -> Concern:
     command, data = typed("dismiss", str(pids[0])), {"pids": pids, "folder": left.folder, "agent": left.holder}
     evidence = (f"end it there (kill -9 {' '.join(map(str, pids))}), or free them while it runs",)
     look_ = typed("why", left.task)
-    return Concern(
+    return VerdictItem(
         "survivor", left.task, VerdictLevel.NEEDS_HUMAN, what, command, left.since, look_, evidence, data=data
     )
 
 
-def _dead(one: Presence, now: Millis, full: Concern | None) -> Concern:
+def _dead(one: Presence, now: Millis, full: VerdictItem | None) -> VerdictItem:
     """A supervisor that does not speak; where the disk is full it cannot, and neither could another one."""
     heard = ago(one.beaten_at, now)
     if full is not None and not one.died:
         what = f"The supervisor {clean(one.name, 40)} on {clean(one.host, 40)} was last heard {heard}: the disk is full"
-        return Concern(
+        return VerdictItem(
             "supervisor", one.name, VerdictLevel.BROKEN, what, full.command, one.beaten_at, "allswell agents"
         )
     how = f"has died (last heard {heard})" if one.died else f"was last heard {heard}"
     what = f"The supervisor {clean(one.name, 40)} on {clean(one.host, 40)} {how}: its agents take no new tasks"
     evidence = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + one.name)}",)
     command = up_command(one)
-    return Concern(
+    return VerdictItem(
         "supervisor", one.name, VerdictLevel.BROKEN, what, command, one.beaten_at, "allswell agents", evidence
     )
 
 
-def _paused(one: Presence) -> Concern:
+def _paused(one: Presence) -> VerdictItem:
     until = one.level.until
-    ends = None if until is None else Next(until, "it goes on")
+    ends = None if until is None else UpcomingStep(until, "it goes on")
     what = f"The supervisor {clean(one.name, 60)} takes no new tasks: its session is almost used up"
-    return Concern("paused", one.name, VerdictLevel.WAITING, what, "allswell agents", ends=ends)
+    return VerdictItem("paused", one.name, VerdictLevel.WAITING, what, "allswell agents", ends=ends)
 
 
 async def _disk(readings: StoreReadings) -> Check | None:
     return check_disk(readings.place)
 
 
-def check_disk(place: Viewpoint) -> Check | None:
+def check_disk(place: LocalFacts) -> Check | None:
     """Whether there is room where the store's file, or what attempts leave, is written."""
     folder, tolerance = place.folder, place.tolerance
     if folder is None or not folder.exists():
@@ -475,7 +475,7 @@ def check_disk(place: Viewpoint) -> Check | None:
         return Check("disk", says, data=data)
     level = VerdictLevel.NEEDS_HUMAN if free >= tolerance.disk_free // 10 else VerdictLevel.BROKEN
     what = f"The disk is {'nearly ' if free else ''}full: {says}. Make room there"
-    return Check("disk", "", (Concern("disk", "", level, what, f"df -h {folder}", data=data),))
+    return Check("disk", "", (VerdictItem("disk", "", level, what, f"df -h {folder}", data=data),))
 
 
 async def _settings(readings: StoreReadings) -> Check | None:
@@ -485,7 +485,9 @@ async def _settings(readings: StoreReadings) -> Check | None:
         return None
     what = f"The settings have an error: {'; '.join(said[:_NAMED])}{'; …' if len(said) > _NAMED else ''}"
     data = {"problems": list(readings.place.problems)}
-    return Check("settings", "", (Concern("settings", "", VerdictLevel.BROKEN, what, "allswell config", data=data),))
+    return Check(
+        "settings", "", (VerdictItem("settings", "", VerdictLevel.BROKEN, what, "allswell config", data=data),)
+    )
 
 
 def _size(size: int) -> str:
@@ -507,23 +509,23 @@ async def _agents(readings: StoreReadings) -> Check:
     return Check("agents", "no agent misses check-ins", tuple(concerns))
 
 
-def _stopped_reaper(post: AgentSlot) -> Concern:
+def _stopped_reaper(post: AgentSlot) -> VerdictItem:
     """An agent whose reaper was stopped: only what runs below it, or somebody who may signal it, can have done that."""
     what = f"{clean(post.holder, 60)}, at {quoted(post.name, 60)}: {clean(post.remark)}"
-    return Concern(
+    return VerdictItem(
         "reaper", post.holder, VerdictLevel.WAITING, what, typed("why", post.task), look=typed("logs", post.task)
     )
 
 
-def _owing(agent: Agent, row: TaskRow | None, now: Millis) -> Concern:
+def _owing(agent: Agent, row: TaskRow | None, now: Millis) -> VerdictItem:
     lease = None if row is None else row.lease
     at = None if lease is None else recovered_at(lease)
-    ends = None if at is None else Next(Millis(at), "it is ended, and its task taken back")
+    ends = None if at is None else UpcomingStep(Millis(at), "it is ended, and its task taken back")
     missed = f"{many(agent.misses, 'check-in')} missed, the last {ago(agent.missed_at, now)}"
     kind: Kind = "stalled" if agent.stalled else "missed"
     what = f"{clean(agent.id, 60)} {'is stalled' if agent.stalled else 'does not answer'}: {missed}"
     evidence = () if row is None else (f"it holds {quoted(row.task.name, 60)}",)
-    return Concern(
+    return VerdictItem(
         kind, agent.id, VerdictLevel.WAITING, what, "allswell agents", agent.missed_at, evidence=evidence, ends=ends
     )
 
@@ -552,7 +554,7 @@ def _waits_for_a_human(task: Task) -> bool:
     return task.role in (RUN_ROLE, BUILD_ROLE, STEP_ROLE) and task.record.handover is not None
 
 
-async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]) -> Concern | None:
+async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]) -> VerdictItem | None:
     now, patience = readings.now, readings.place.tolerance.unclaimed
     posts = [post for post in readings.facts.posts if _takes(post.role, role) and post.kind != "remote"]
     at_work = {row.task.role for row in readings.held if row.lease is not None and ends_at(row.lease) > now}
@@ -569,14 +571,14 @@ async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]
     ready = f"{many(len(rows), 'task')}{more}{which} ready for {rough(now - since[0])}"
     if not long:
         what = f"{ready}, and no known agent can take {them}"
-        ends = Next(Millis(since[0] + patience), "this counts as broken then")
-        return Concern(
+        ends = UpcomingStep(Millis(since[0] + patience), "this counts as broken then")
+        return VerdictItem(
             "unclaimed", role, VerdictLevel.WAITING, what, _taker(readings, role, oldest[0]), since[0], ends=ends
         )
     what = f"{ready}, and no agent takes {them}"
     data = {"unclaimed": [row.task.id for row in oldest[:_CLOSELY]], "since_at": since[0], "roles": [role]}
     look_at = typed("why", oldest[0].task.id)
-    return Concern(
+    return VerdictItem(
         "unclaimed", role, VerdictLevel.BROKEN, what, _taker(readings, role, oldest[0]), since[0], look_at, data=data
     )
 
@@ -625,7 +627,7 @@ async def _services(readings: StoreReadings) -> Check:
     return Check("services", "every service can be called", concerns, {"shut": [one.id for one in concerns]})
 
 
-def _service(row: ServiceRow, readings: StoreReadings) -> Concern | None:
+def _service(row: ServiceRow, readings: StoreReadings) -> VerdictItem | None:
     now, tolerance = readings.now, readings.place.tolerance
     closed = shut(row, now)
     failing = row.state.open_until is not None and now - row.since > tolerance.shut
@@ -638,15 +640,17 @@ def _service(row: ServiceRow, readings: StoreReadings) -> Concern | None:
     parked = closed is not None and closed.stand == "parked"
     ends, long = None, failing
     if closed is not None and closed.until is not None and not is_for_good(closed.until, now):
-        ends = Next(closed.until, "it is used again" if parked else "it is tried again")
+        ends = UpcomingStep(closed.until, "it is used again" if parked else "it is tried again")
         long = long or closed.until - now > tolerance.parked
-        if closed.stand == Stand.PROBING:
-            ends = Next(closed.until, "the call that tries it times out")
+        if closed.stand == BreakerState.PROBING:
+            ends = UpcomingStep(closed.until, "the call that tries it times out")
     question = question_about(row)
     command = typed("unpark", row.id) if question is None else typed("answer", question, "OPTION")
     level = VerdictLevel.BROKEN if long else VerdictLevel.WAITING
     since = row.since or None
-    return Concern("parked" if parked else "breaker", row.id, level, what, command, since, evidence=evidence, ends=ends)
+    return VerdictItem(
+        "parked" if parked else "breaker", row.id, level, what, command, since, evidence=evidence, ends=ends
+    )
 
 
 def _waiting_for(service: str, readings: StoreReadings) -> int:
@@ -664,12 +668,12 @@ async def _requests(readings: StoreReadings) -> Check:
     return Check("requests", "no task is blocked by a request", tuple(_blocked(row) for row in blocked))
 
 
-def _blocked(row: TaskRow) -> Concern:
+def _blocked(row: TaskRow) -> VerdictItem:
     task = row.task
     asked = [wait.target for wait in row.waits if wait.kind == "request"]
     what = f"{quoted(task.name, 60)} is blocked: {many(len(asked), 'request')} without an answer"
     evidence = ("a late answer still counts, and makes the task ready",)
-    return Concern("blocked", task.id, VerdictLevel.WAITING, what, typed("why", task.id), evidence=evidence)
+    return VerdictItem("blocked", task.id, VerdictLevel.WAITING, what, typed("why", task.id), evidence=evidence)
 
 
 # --- what needs a human -----------------------------------------------------------------------------------------------
@@ -683,12 +687,12 @@ async def _questions(readings: StoreReadings) -> Check:
     return Check("questions", fine, concerns, {"open": len(readings.questions)})
 
 
-def _question(question: Question, now: Millis) -> Concern:
+def _question(question: Question, now: Millis) -> VerdictItem:
     who = "You were asked" if question.asked_by == "allswell" else f"{clean(question.asked_by, 40)} asked you"
     what = f"{who} {ago(question.asked_at, now)}: {quoted(without_output(question.text))}"
     answer = typed("answer", question.id, "OPTION")
     look_at = typed("why", question.id)
-    return Concern("question", question.id, VerdictLevel.NEEDS_HUMAN, what, answer, question.asked_at, look_at)
+    return VerdictItem("question", question.id, VerdictLevel.NEEDS_HUMAN, what, answer, question.asked_at, look_at)
 
 
 async def _failures(readings: StoreReadings) -> Check:
@@ -716,17 +720,17 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
     return sorted(found, key=lambda row: -(row.task.ended_at or 0))
 
 
-def _failure(row: TaskRow, now: Millis, *, others: bool) -> Concern:
+def _failure(row: TaskRow, now: Millis, *, others: bool) -> VerdictItem:
     task = row.task
     what = f"{quoted(task.name, 60)} failed {ago(task.ended_at or now, now)}: {clean(task.record.reason)}"
     command, look_at = mending_command(task, others=others), typed("why", task.id)
-    return Concern("failed", task.id, VerdictLevel.NEEDS_HUMAN, what, command, task.ended_at, look_at)
+    return VerdictItem("failed", task.id, VerdictLevel.NEEDS_HUMAN, what, command, task.ended_at, look_at)
 
 
 async def _stopped(readings: StoreReadings) -> Check:
     """Commands, flows and builds that were stopped and that no process carries on."""
     views = readings.views
-    concerns: list[Concern] = []
+    concerns: list[VerdictItem] = []
     if readings.counts.get(State.READY):
         concerns += [_stopped_command(row) for row in await _commands_to_resume(views)]
         concerns += [_stopped_flow(row) for row in await _flows_to_resume(views)]
@@ -761,19 +765,19 @@ async def _builds_to_resume(store: Views) -> list[tuple[TaskRow, str, str]]:
     return found
 
 
-def _stopped_command(row: TaskRow) -> Concern:
+def _stopped_command(row: TaskRow) -> VerdictItem:
     task = row.task
     what = f"{quoted(task.name, 60)} is not finished{_last_attempt(task, 'the last attempt')}"
     command, look_at = resume_command(task.id), typed("why", task.id)
-    return Concern("stopped", task.id, VerdictLevel.NEEDS_HUMAN, what, command, None, look_at)
+    return VerdictItem("stopped", task.id, VerdictLevel.NEEDS_HUMAN, what, command, None, look_at)
 
 
-def _stopped_flow(row: TaskRow) -> Concern:
+def _stopped_flow(row: TaskRow) -> VerdictItem:
     task = row.task
     run = RunId(task.run or "")
     how = _last_attempt(task, f"the last attempt at {quoted(task.name, 40)}")
     what = f"The flow of {run} is not finished{how}"
-    return Concern("stopped", run, VerdictLevel.NEEDS_HUMAN, what, resume_flow(run), None, typed("why", run))
+    return VerdictItem("stopped", run, VerdictLevel.NEEDS_HUMAN, what, resume_flow(run), None, typed("why", run))
 
 
 def _last_attempt(task: Task, which: str) -> str:
@@ -781,11 +785,11 @@ def _last_attempt(task: Task, which: str) -> str:
     return "" if handover is None else f": {which} {outcome(handover.reason, handover.message)}"
 
 
-def _stopped_build(row: TaskRow, name: str, command: str) -> Concern:
+def _stopped_build(row: TaskRow, name: str, command: str) -> VerdictItem:
     run = row.task.run or ""
     what = f"No coordinator runs the build {quoted(name, 60)}: start it again, with the same spec"
     again = clean(command, _COMMAND) or typed("coordinate", "SPEC", "--chat", "URL")
-    return Concern("stopped", run, VerdictLevel.NEEDS_HUMAN, what, again, None, typed("show", run or row.task.id))
+    return VerdictItem("stopped", run, VerdictLevel.NEEDS_HUMAN, what, again, None, typed("show", run or row.task.id))
 
 
 # --- who is told ------------------------------------------------------------------------------------------------------
@@ -806,7 +810,7 @@ async def _followers(readings: StoreReadings) -> Check:
     return Check("followers", fine, tuple(_behind(since, name, sinks, now) for since, name in sorted(late)))
 
 
-def _behind(since: Millis, follower: str, sinks: Collection[str] | None, now: Millis) -> Concern:
+def _behind(since: Millis, follower: str, sinks: Collection[str] | None, now: Millis) -> VerdictItem:
     sink = sink_of(follower)
     what = f"{clean(follower, 40)} behind by {rough(now - since)}; start it again"
     what += ", or forget it" if sink is None else ""
@@ -815,14 +819,14 @@ def _behind(since: Millis, follower: str, sinks: Collection[str] | None, now: Mi
         what = f"the sink {clean(sink, 40)} gets no more messages: it is not set up here"
         command = typed("sinks", "forget", sink)
     data = {"behind": [{"follower": follower, "since_at": since}]}
-    return Concern("follower", follower, VerdictLevel.NEEDS_HUMAN, what, command, since, data=data)
+    return VerdictItem("follower", follower, VerdictLevel.NEEDS_HUMAN, what, command, since, data=data)
 
 
 async def _sinks(readings: StoreReadings) -> Check:
     """Sinks that cannot deliver."""
     left = await readings.views.view_deliveries(DeliveryFilter(limit=PAGE))
     failing = [one for one in left if one.tries or one.given_up]
-    concerns: list[Concern] = []
+    concerns: list[VerdictItem] = []
     for sink in dict.fromkeys(one.sink for one in failing):
         own = [one for one in failing if one.sink == sink]
         given_up = sum(one.given_up for one in own)
@@ -833,7 +837,7 @@ async def _sinks(readings: StoreReadings) -> Check:
             typed("deliveries", "retry", "--sink", sink),
             VerdictLevel.NEEDS_HUMAN if given_up else VerdictLevel.WAITING,
         )
-        concerns.append(Concern("delivery", sink, level, what, retry, None, typed("deliveries"), data=data))
+        concerns.append(VerdictItem("delivery", sink, level, what, retry, None, typed("deliveries"), data=data))
     fine = "no message to a sink fails"
     return Check("sinks", fine, tuple(concerns), {"failing": 0, "given_up": 0})
 

@@ -18,9 +18,9 @@ from allswell.engine.status.agents import StillRun, as_said, view_survivors
 from allswell.engine.status.explanation import (
     Explanation,
     Link,
-    Next,
-    StandingText,
-    Todo,
+    StatusText,
+    SuggestedAction,
+    UpcomingStep,
     ago,
     clean,
     listed,
@@ -30,7 +30,7 @@ from allswell.engine.status.explanation import (
     time_stands,
     typed,
 )
-from allswell.engine.status.services import LOOK_MOST, Facts, gather, in_short, targets
+from allswell.engine.status.services import LOOK_MOST, TaskFacts, gather, in_short, targets
 from allswell.engine.status.task import (
     NO_SWEEPER,
     OVERDUE,
@@ -56,7 +56,7 @@ CHAIN_MOST = 8
 """How many links are told in full; of a longer chain, the first and the last ones."""
 
 
-def explain(root: TaskRow, facts: Facts) -> Explanation:
+def explain(root: TaskRow, facts: TaskFacts) -> Explanation:
     """Why a task stands where it stands."""
     now = facts.now
     worst = _worst(root, facts)
@@ -78,7 +78,7 @@ def explain(root: TaskRow, facts: Facts) -> Explanation:
         links[0] = replace(links[0], says=(*links[0].says, f"It is {task.spec.retry_of}, submitted again."))
     todo = list(leaf.todo)
     if len(path) > 1 and task.state == OPEN:
-        todo.append(Todo(f"Call {quoted(task.name, 40)} off", typed("cancel", task.id)))
+        todo.append(SuggestedAction(f"Call {quoted(task.name, 40)} off", typed("cancel", task.id)))
     return Explanation(
         task.id,
         "task",
@@ -96,7 +96,7 @@ def explain(root: TaskRow, facts: Facts) -> Explanation:
 # --- which way the chain goes ---------------------------------------------------------------------------------------
 
 
-def _worst(root: TaskRow, facts: Facts) -> dict[str, tuple[int, str]]:
+def _worst(root: TaskRow, facts: TaskFacts) -> dict[str, tuple[int, str]]:
     """For everything below the task: how bad the worst end below it is, and which way it lies."""
     worst: dict[str, tuple[int, str]] = {}
     on_the_way: set[str] = set()
@@ -119,7 +119,7 @@ def _worst(root: TaskRow, facts: Facts) -> dict[str, tuple[int, str]]:
     return worst
 
 
-def _below(id_: str, facts: Facts) -> list[str]:
+def _below(id_: str, facts: TaskFacts) -> list[str]:
     row = facts.rows.get(TaskId(id_))
     if row is None:
         return []
@@ -148,41 +148,39 @@ def _path(root: TaskRow, worst: dict[str, tuple[int, str]]) -> list[str]:
 # --- what is said ---------------------------------------------------------------------------------------------------
 
 
-def _standing(id_: str, facts: Facts) -> StandingText:
+def _standing(id_: str, facts: TaskFacts) -> StatusText:
     row = facts.rows.get(TaskId(id_))
     if row is not None:
         standing = stand(row, facts)
         if row.task.state != OPEN and id_ in facts.awaited:
             return _untold(row, standing, facts)
         if standing.state == "waiting" and not _below(id_, facts):
-            return StandingText(
-                "waiting", (f"{quoted(row.task.name)} waits as well; it was not looked at further.",), 10
-            )
+            return StatusText("waiting", (f"{quoted(row.task.name)} waits as well; it was not looked at further.",), 10)
         return standing
     question = facts.questions.get(QuestionId(id_))
     if question is not None:
         return stand_question(question, facts.now)
     says = (f"{clean(id_)} does not exist any more, so nothing will end this wait. Please report it.",)
-    return StandingText("missing", says, STUCK, None, (), (Todo("Check everything", "allswell doctor"),))
+    return StatusText("missing", says, STUCK, None, (), (SuggestedAction("Check everything", "allswell doctor"),))
 
 
-def _untold(row: TaskRow, standing: StandingText, facts: Facts) -> StandingText:
+def _untold(row: TaskRow, standing: StatusText, facts: TaskFacts) -> StatusText:
     """Something has ended, and those who wait for it are still to be told: a sweeper does that at once."""
     if not is_late(row.task.ended_at, facts.now):
         says = (*standing.says, "Tasks that wait for it are updated in a moment.")
-        return StandingText(standing.state, says, 5, row.task.ended_at)
+        return StatusText(standing.state, says, 5, row.task.ended_at)
     says = (*standing.says, f"Tasks that wait for it were not updated. {NO_SWEEPER}.")
-    return StandingText(standing.state, says, OVERDUE, row.task.ended_at, (), (SWEEP,))
+    return StatusText(standing.state, says, OVERDUE, row.task.ended_at, (), (SWEEP,))
 
 
-def _link(id_: str, standing: StandingText, says: tuple[str, ...], facts: Facts) -> Link:
+def _link(id_: str, standing: StatusText, says: tuple[str, ...], facts: TaskFacts) -> Link:
     row = facts.rows.get(TaskId(id_))
     if row is not None:
         return Link(id_, "task", clean(row.task.name), standing.state, says, standing.since or row.task.created_at)
     return Link(id_, "question", id_, standing.state, says, standing.since)
 
 
-def _waits(row: TaskRow, facts: Facts) -> tuple[str, ...]:
+def _waits(row: TaskRow, facts: TaskFacts) -> tuple[str, ...]:
     """What is said about a link that waits for the next one."""
     task = row.task
     if task.state != OPEN:
@@ -207,14 +205,14 @@ def _waits(row: TaskRow, facts: Facts) -> tuple[str, ...]:
     return tuple(says)
 
 
-def _awaited(request: str, facts: Facts) -> str:
+def _awaited(request: str, facts: TaskFacts) -> str:
     """A request that has blocked a task, and whom it is for."""
     row = facts.rows.get(TaskId(request))
     spec = None if row is None else row.task.spec.request
     return f"the request {request}" if spec is None else f"{clean(spec.to, 40)} to answer {request}"
 
 
-def _tally(row: TaskRow, facts: Facts) -> str:
+def _tally(row: TaskRow, facts: TaskFacts) -> str:
     count: Counter[str] = Counter()
     for wait in row.waits:
         if wait.target in facts.questions:
@@ -226,15 +224,15 @@ def _tally(row: TaskRow, facts: Facts) -> str:
     return "Of these, " + listed([f"{number:,} {state}" for state, number in count.most_common()])
 
 
-def _circle(path: list[str], facts: Facts) -> StandingText:
+def _circle(path: list[str], facts: TaskFacts) -> StatusText:
     names = [quoted(facts.rows[TaskId(id_)].task.name, 40) for id_ in path[path.index(path[-1]) : -1]]
     round_ = " → ".join((*names[:CHAIN_MOST], *(("…",) if len(names) > CHAIN_MOST else ()), names[0]))
     says = (f"It waits in a circle, which does not end by itself: {round_}.",)
-    todo = (Todo("Break the circle: cancel one of them", typed("cancel", path[-1])),)
-    return StandingText("circle", says, STUCK, None, (), todo)
+    todo = (SuggestedAction("Break the circle: cancel one of them", typed("cancel", path[-1])),)
+    return StatusText("circle", says, STUCK, None, (), todo)
 
 
-def _asked_in_passing(link: Link, facts: Facts) -> Link:
+def _asked_in_passing(link: Link, facts: TaskFacts) -> Link:
     """A holder may ask and work on; that question is part of the picture, though nothing waits for it."""
     if link.state == "waiting":
         return link
@@ -247,7 +245,7 @@ def _asked_in_passing(link: Link, facts: Facts) -> Link:
     return Link(link.id, link.kind, link.name, link.state, (*link.says, *says), link.since)
 
 
-def _afterwards(path: list[str], facts: Facts) -> list[Next]:
+def _afterwards(path: list[str], facts: TaskFacts) -> list[UpcomingStep]:
     """What follows, link by link, once the last one is out of the way."""
     told: list[str] = []
     for id_ in [] if path[-1] in path[:-1] else path[-2::-1]:
@@ -262,22 +260,22 @@ def _afterwards(path: list[str], facts: Facts) -> list[Next]:
         told[0] = f"{_once(path[-1], facts)}, {told[0]}"
     if len(told) > 3:
         told = [told[0], f"{many(len(told) - 2, 'task follows', 'tasks follow')}, one after the other", told[-1]]
-    return [Next(None, one) for one in told]
+    return [UpcomingStep(None, one) for one in told]
 
 
-def _once(id_: str, facts: Facts) -> str:
+def _once(id_: str, facts: TaskFacts) -> str:
     if id_ in facts.questions:
         return "after the answer"
     ended = id_ in facts.rows and facts.rows[TaskId(id_)].task.state != OPEN
     return "as soon as a process enforces time limits" if ended else f"when {_name(id_, facts)} is done"
 
 
-def _name(id_: str, facts: Facts) -> str:
+def _name(id_: str, facts: TaskFacts) -> str:
     row = facts.rows.get(TaskId(id_))
     return clean(id_) if row is None else quoted(row.task.name, 60)
 
 
-def _beside(root: TaskRow, path: list[str], worst: dict[str, tuple[int, str]], facts: Facts) -> tuple[str, ...]:
+def _beside(root: TaskRow, path: list[str], worst: dict[str, tuple[int, str]], facts: TaskFacts) -> tuple[str, ...]:
     """The other things the task itself waits for, the worst first."""
     if root.task.state != OPEN:
         return ()
@@ -333,7 +331,7 @@ async def explain_question(store: Views, question: Question) -> Explanation:
     task = explain(row, await gather(store, row))
     waits = any(wait.target == question.id for wait in row.waits)
     about = Link(row.task.id, "task", task.name, task.state, (_about(row, waits=waits),), row.task.created_at)
-    ahead = (Next(None, f"after the answer, {quoted(task.name, 60)} goes on"),) if waits else ()
+    ahead = (UpcomingStep(None, f"after the answer, {quoted(task.name, 60)} goes on"),) if waits else ()
     return Explanation(
         question.id, "question", link.name, standing.state, now, (link, about), (), ahead, standing.todo, task.spent
     )
@@ -366,7 +364,7 @@ async def explain_run(store: Views, run: Run, most: int = TASKS_MOST, pause: Pau
         rows += page
         if len(page) < room:
             break
-    facts = Facts(now)
+    facts = TaskFacts(now)
     facts.agents = {agent.id: agent for agent in await store.view_agents()}
     facts.services = await store.view_services()
     facts.runs = {run.id: run}
@@ -377,8 +375,8 @@ async def explain_run(store: Views, run: Run, most: int = TASKS_MOST, pause: Pau
     tally = listed([f"{count:,} {state}" for state, count in counted.most_common()])
     of_all = f"Of its {many(len(rows), 'task')}" if len(rows) < most else f"Of the first {len(rows):,} of its tasks"
     says = [_runs_standing(run, name, now), f"{of_all}: {tally}." if rows else "It has no tasks."]
-    ahead: tuple[Next, ...] = ()
-    todo: list[Todo] = []
+    ahead: tuple[UpcomingStep, ...] = ()
+    todo: list[SuggestedAction] = []
     limit = run.limit
     if run.ended_at is None and run.stands_since is not None:
         says.append(await _why_it_stands(store, run, now))
@@ -389,7 +387,7 @@ async def explain_run(store: Views, run: Run, most: int = TASKS_MOST, pause: Pau
             says.append(f"Its deadline passed {ago(limit, now)}, but it was not ended. {NO_SWEEPER}.")
             todo.append(SWEEP)
         else:
-            ahead = (Next(limit, "the run's deadline is reached: whatever is still open fails"),)
+            ahead = (UpcomingStep(limit, "the run's deadline is reached: whatever is still open fails"),)
     links[0] = Link(run.id, "run", clean(run.name), links[0].state, tuple(says), run.created_at)
     if still:
         worst = max(still, key=lambda row: (_urgency(row, facts), -row.task.created_at))
@@ -399,7 +397,7 @@ async def explain_run(store: Views, run: Run, most: int = TASKS_MOST, pause: Pau
         todo += below.todo
     else:
         todo += [
-            Todo(f"See why {quoted(row.task.name, 40)} failed", typed("why", row.task.id))
+            SuggestedAction(f"See why {quoted(row.task.name, 40)} failed", typed("why", row.task.id))
             for row in [row for row in rows if row.task.state == State.FAILED][:3]
         ]
     return Explanation(
@@ -428,7 +426,7 @@ def _runs_standing(run: Run, name: str, now: int) -> str:
     return f"The run {name} was ended {ago(run.ended_at, now)}: {full_stop(reason)}"
 
 
-def _urgency(row: TaskRow, facts: Facts) -> int:
+def _urgency(row: TaskRow, facts: TaskFacts) -> int:
     """How much an open task of a run needs somebody; one that waits for an answer needs it most."""
     if row.lease is None and any(wait.kind == "question" for wait in row.waits):
         return 90
@@ -449,8 +447,8 @@ async def why(
     stands = (await views.view_agenda()).stands
     if not stands:
         return told
-    go_on = Todo("Let time limits run again", "allswell watch")
-    return replace(told, next=(Next(None, time_stands(stands)),), todo=(go_on, *told.todo))
+    go_on = SuggestedAction("Let time limits run again", "allswell watch")
+    return replace(told, next=(UpcomingStep(None, time_stands(stands)),), todo=(go_on, *told.todo))
 
 
 async def _with_survivors(views: Views, told: Explanation, still_running: StillRun) -> Explanation:
@@ -464,7 +462,7 @@ async def _with_survivors(views: Views, told: Explanation, still_running: StillR
         for one in left
     ]
     todo = [
-        Todo("Free its folder and its slot although that runs", typed("dismiss", str(one.processes[0].pid)))
+        SuggestedAction("Free its folder and its slot although that runs", typed("dismiss", str(one.processes[0].pid)))
         for one in left
     ]
     return replace(told, beside=(*beside, *told.beside), todo=(*todo, *told.todo))

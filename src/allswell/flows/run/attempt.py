@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from allswell.domain.agents.cost import plus
-from allswell.domain.lease.audit import AfterAudit, Audited, HumanDecision, Judged, after_verdict, failed_audits
+from allswell.domain.lease.audit import AfterAudit, Audited, AuditVerdict, HumanDecision, after_verdict, failed_audits
 from allswell.domain.question import ESCALATION_OPTIONS, full_stop
 from allswell.domain.receipts.receipt import Verification
 from allswell.domain.receipts.step import Artifact, FinalAction, GitPlace, Phase, StepReceipt, StepStatus, Tokens
@@ -161,7 +161,7 @@ def engine_name() -> str:
     return f"allswell {version('allswell')}"
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _LastFailure(msgspec.Struct, frozen=True):
     """What was found wrong with the last try, for the next one."""
 
     variable: str
@@ -262,8 +262,8 @@ class StepAttempt:
     async def _work(self) -> StepOutcome:
         """Do it; with an audit, again with what was found, until it passes or has failed too often."""
         self._handover, self._urgent = handover_of(self.lease, StateDir(self.job.home), self.number)
-        found: _Found | None = None
-        history: list[Judged | HumanDecision] = []
+        found: _LastFailure | None = None
+        history: list[AuditVerdict | HumanDecision] = []
         if self.job.audit is not None and self.number > 1:
             await self.site.written()
             history = await self.site.aside(self._audited_before)
@@ -277,9 +277,9 @@ class StepAttempt:
                 return verdict
             self._audits.append(verdict)
             self.site.tell("step_audited", self.job.id, self.number, passed=verdict.passed)
-            history.append(Judged(self.job.id, verdict.passed))
+            history.append(AuditVerdict(self.job.id, verdict.passed))
             failed = failed_audits(history, self.job.id)
-            found = _Found("ALLSWELL_AUDIT", verdict.details, "The audit of your last try found: ")
+            found = _LastFailure("ALLSWELL_AUDIT", verdict.details, "The audit of your last try found: ")
             match after_verdict(passed=verdict.passed, failed=failed):  # a flow's step has no other builder
                 case AfterAudit.ACCEPT:
                     return came
@@ -292,14 +292,14 @@ class StepAttempt:
     def _reach(self, phase: Phase) -> None:
         self.phase = self._reached = self._capturing.phase = phase
 
-    def _audited_before(self) -> list[Judged | HumanDecision]:
+    def _audited_before(self) -> list[AuditVerdict | HumanDecision]:
         """The verdicts on its work in attempts before this one, and where a human decided about it (C2)."""
-        history: list[Judged | HumanDecision] = []
+        history: list[AuditVerdict | HumanDecision] = []
         for line in self.site.base.all_events():
             if line.step_id != self.job.id or line.attempt >= self.number:
                 continue
             if line.event == "step_audited":
-                history.append(Judged(self.job.id, bool(line.data.get("passed"))))
+                history.append(AuditVerdict(self.job.id, bool(line.data.get("passed"))))
             elif line.event == "step_ended" and line.data.get("status") == StepStatus.ASKED:
                 history.append(HumanDecision())
         return history
@@ -314,7 +314,7 @@ class StepAttempt:
             status=StepStatus.INTERRUPTED, error=self._stopped[0] if self._stopped else "it was cancelled"
         )
 
-    async def _try(self, found: _Found | None) -> StepOutcome:
+    async def _try(self, found: _LastFailure | None) -> StepOutcome:
         if self._stopped is not None:
             return StepOutcome(status=StepStatus.INTERRUPTED, error=self._stopped[0])
         self._reach(Phase.WORK)
@@ -334,7 +334,7 @@ class StepAttempt:
         self._tokens = plus(self._tokens, came.tokens)
         return came
 
-    def _prepared(self, found: _Found | None) -> Executor:
+    def _prepared(self, found: _LastFailure | None) -> Executor:
         site, job, work = self.site, self.job, self.job.work
         cut = site.cut(self.lease, job)
         if isinstance(work, Function):
@@ -342,7 +342,7 @@ class StepAttempt:
         finalize = partial(self._reach, Phase.FINALIZE)
         return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site, finalize)
 
-    def _order(self, work: RunCommand | AgentPrompt, found: _Found | None) -> LaunchSpec:
+    def _order(self, work: RunCommand | AgentPrompt, found: _LastFailure | None) -> LaunchSpec:
         """What to run; what an audit has found comes along."""
         job, handover = self.job, self._handover
         if isinstance(work, AgentPrompt):

@@ -26,7 +26,7 @@ from allswell.engine.lease import Lease
 from allswell.errors import Refused
 from allswell.flows.run.context import RunContext, StepOutcome, failed
 from allswell.flows.run.plan import PRINTED_MOST, MemberJob, StepResult
-from allswell.flows.run.timeouts import Capturing, Cut
+from allswell.flows.run.timeouts import Capturing, TimeoutCut
 from allswell.flows.spec import AgentPrompt, Flow, RunCommand
 from allswell.runtime.attempt import AttemptLimits, AttemptOutcome, AttemptRunner, order_for
 from allswell.runtime.attempt.launch import LaunchSpec
@@ -38,7 +38,7 @@ from allswell.runtime.workspace.files import open_there, own_folder, write_file
 from allswell.timing.scopes import ScopeTimeout
 
 
-class _Home(StateDir):
+class _StepPaths(StateDir):
     """Where a step's attempt leaves things: its transcripts in the run's folder, the rest beside the store."""
 
     def __init__(self, folder: Path, receipts: Receipts, transcripts: Path) -> None:
@@ -54,7 +54,7 @@ class _Home(StateDir):
 class _Receipts(Receipts):
     """Tells of a timeout before anything else is kept: the attempt writes its partial receipt first of all."""
 
-    def __init__(self, folder: Path, capturing: Capturing, cut: Cut) -> None:
+    def __init__(self, folder: Path, capturing: Capturing, cut: TimeoutCut) -> None:
         super().__init__(folder)
         self._capturing = capturing
         self._cut = cut
@@ -76,7 +76,7 @@ class CommandWork:
         make_order: Callable[[], LaunchSpec],
         lease: Lease,
         capturing: Capturing,
-        cut: Cut,
+        cut: TimeoutCut,
         site: RunContext,
         verifies: Callable[[], None],
     ) -> None:
@@ -89,7 +89,7 @@ class CommandWork:
         self._site = site
         self._llm = site.base.llm
         home = Path(job.home)
-        self._home = _Home(home, _Receipts(home / "receipts", capturing, cut), self._llm)
+        self._home = _StepPaths(home, _Receipts(home / "receipts", capturing, cut), self._llm)
         self._attempt: AttemptRunner | None = None
         self._stopped: tuple[str, bool] | None = None
 

@@ -22,7 +22,7 @@ from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.flows.run.folder import FlowEvent, RunBase
 from allswell.flows.run.plan import MemberJob
-from allswell.flows.run.timeouts import Cut, Noting
+from allswell.flows.run.timeouts import BaselineNotes, TimeoutCut
 from allswell.runtime.workspace.files import stamp
 from allswell.timing.clock import Clock
 
@@ -62,7 +62,7 @@ class RunContext:
     """Steps that ended well, in the order in which they did."""
     heard: Callable[[FlowEvent], None] | None = None
     """Is told of every line of the log as it is written."""
-    noting: Noting | None = None
+    noting: BaselineNotes | None = None
     """Notes what is in the folder when functions begin."""
     _lines: list[FlowEvent] = field(default_factory=list)
     _writing: asyncio.Future[None] | None = None
@@ -70,19 +70,19 @@ class RunContext:
     _keepers: list[asyncio.Future[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.noting = self.noting or Noting(self.clock)
+        self.noting = self.noting or BaselineNotes(self.clock)
 
     def last_good(self) -> str | None:
         """The last step that ended well."""
         return self.finished[-1] if self.finished else None
 
-    def cut(self, lease: Lease, job: MemberJob) -> Cut:
+    def cut(self, lease: Lease, job: MemberJob) -> TimeoutCut:
         """Whose limit an attempt would reach: its own, or the flow's, where that is nearer."""
         if lease.by_run:
-            return Cut(ScopeKind.FLOW, job.timeouts.flow, self.run_began)
+            return TimeoutCut(ScopeKind.FLOW, job.timeouts.flow, self.run_began)
         limit = lease.limit or 0  # a step always has one
         began = self.clock.monotonic() - (limit - lease.until_limit)  # when it was given, by the store's clock
-        return Cut(ScopeKind.STEP, lease.own_limit or limit, began)
+        return TimeoutCut(ScopeKind.STEP, lease.own_limit or limit, began)
 
     def time_left(self) -> int | None:
         """How much of the run's time is left, in milliseconds; its clock stands while an answer is waited for."""
@@ -145,7 +145,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     failure: Failure | None = None
     """What the store is told, where it failed."""
-    cut: Cut | None = None
+    cut: TimeoutCut | None = None
     """Whose limit was reached, where it was one."""
     result: Any = None
     stdout: str = ""

@@ -27,7 +27,7 @@ from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.flows.run.context import RunContext, StepOutcome, failed
 from allswell.flows.run.plan import MemberJob
-from allswell.flows.run.timeouts import Capturing, Cut, Noting
+from allswell.flows.run.timeouts import BaselineNotes, Capturing, TimeoutCut
 from allswell.flows.spec import Function
 from allswell.runtime.attempt.launch import PLACE
 from allswell.runtime.call_timeouts import CallTimeout, CallTimeouts
@@ -69,7 +69,7 @@ class FunctionWork:
         work: Function,
         lease: Lease,
         capturing: Capturing,
-        cut: Cut,
+        cut: TimeoutCut,
         site: RunContext,
         handover: str,
     ) -> None:
@@ -100,7 +100,7 @@ class FunctionWork:
         await self._end_processes()
         await self._keep_calls()
         if self._noted and came.status is StepStatus.DONE and self._job.audit is self._job.verify is None:
-            Noting.forget(self._job, self._lease.task, self._lease.attempt)
+            BaselineNotes.forget(self._job, self._lease.task, self._lease.attempt)
         if (spent := expense_of(self._ledger.tokens)) is not None:
             with contextlib.suppress(AllswellError):  # money that cannot be told is no reason to fail
                 await self._lease.spend(spent)
@@ -149,9 +149,9 @@ class FunctionWork:
         for one in self._keeping:
             one.result()
 
-    def _cut_of(self, timeout: CallTimeout) -> Cut:
+    def _cut_of(self, timeout: CallTimeout) -> TimeoutCut:
         began = self._site.clock.monotonic() - timeout.elapsed_ms
-        return Cut(timeout.scope, timeout.timeout_ms, began, timeout.elapsed_ms, timeout.at)
+        return TimeoutCut(timeout.scope, timeout.timeout_ms, began, timeout.elapsed_ms, timeout.at)
 
     async def _end_processes(self) -> None:
         """End what the function has started and left running, however its call ended."""

@@ -17,7 +17,7 @@ from allswell.domain.receipts.step import Artifact
 from allswell.domain.rules.command import NewTask
 from allswell.domain.scopes import Timeouts
 from allswell.domain.service.retry import RetryPolicy
-from allswell.domain.task.model import Carried
+from allswell.domain.task.model import CarriedHistory
 from allswell.domain.task.policy import Policy
 from allswell.domain.task.submit import NEEDS_MAX
 from allswell.domain.values import nearest, to_json
@@ -96,16 +96,16 @@ _PAIRS_MOST = 5_000
 """So many needs between the members of a step and of those it needs are written down one by one."""
 
 
-class TakenAlong(msgspec.Struct, frozen=True):
+class CarriedSteps(msgspec.Struct, frozen=True):
     """What a step takes along from an earlier run that was ended."""
 
-    known: Carried | None = None
+    known: CarriedHistory | None = None
     """What its last task knew: a human's words, how its last attempt ended, longer limits."""
     tried: int = 0
     """How many attempts at it have left something in the folder."""
 
 
-class Planned(msgspec.Struct, frozen=True):
+class FlowPlan(msgspec.Struct, frozen=True):
     """A flow as tasks."""
 
     tasks: tuple[NewTask, ...]
@@ -152,9 +152,9 @@ def plan(
     policy: Policy,
     *,
     done: Mapping[str, TaskId] = {},
-    carried: Mapping[str, TakenAlong] = {},
+    carried: Mapping[str, CarriedSteps] = {},
     parts: Mapping[str, Sequence[TaskId]] = {},
-) -> Planned:
+) -> FlowPlan:
     """The tasks of a flow in one run of the store; what is `done` already is needed by none and used by all.
 
     `parts` are needed in place of those of it that were split.
@@ -179,7 +179,7 @@ def plan(
             for member in members[step.id]
             if member.id not in done
         ]
-    return Planned(tuple(made), ids)
+    return FlowPlan(tuple(made), ids)
 
 
 def _gates(
@@ -218,7 +218,7 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
     needs: tuple[TaskId, ...],
     uses: Mapping[str, TaskId | tuple[TaskId, ...]],
     ids: Mapping[str, TaskId],
-    carried: TakenAlong | None,
+    carried: CarriedSteps | None,
 ) -> NewTask:
     limit = flow.limit(step)
     known = None if carried is None else carried.known

@@ -27,7 +27,7 @@ from allswell.domain.ids import RunId, TaskId
 from allswell.domain.question import ESCALATION_OPTIONS
 from allswell.domain.receipts.receipt import CHANGES_LISTED
 from allswell.domain.receipts.snapshot import Snapshot, SnapshotLimits, spell, unspell
-from allswell.domain.receipts.step import AtWork, ContextForResume, Phase, StepChanges, StepReceipt, StepStatus
+from allswell.domain.receipts.step import ContextForResume, Phase, StepChanges, StepReceipt, StepStatus, WorkSpan
 from allswell.domain.rules.command import NewTask
 from allswell.domain.run.run import Run
 from allswell.domain.task.model import State, TaskRow, carried
@@ -37,9 +37,9 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.flows.run.attempt import engine_name
 from allswell.flows.run.folder import RunBase, RunRecord, moment
-from allswell.flows.run.plan import Planned, TakenAlong, plan
+from allswell.flows.run.plan import CarriedSteps, FlowPlan, plan
 from allswell.flows.run.runner import open_run, submit, this_runner
-from allswell.flows.run.state import CutOff, RunStanding, is_open, look, part_in
+from allswell.flows.run.state import InterruptedStep, RunStatus, is_open, look, part_in
 from allswell.flows.run.timeouts import begun, changes_of, uncommitted
 from allswell.flows.spec import Flow, Step
 from allswell.runtime.attempt import settle_left
@@ -47,7 +47,7 @@ from allswell.runtime.attempt.orphans import OrphanedAttempt
 from allswell.runtime.deadlines import limits
 from allswell.runtime.process.leftovers import end_orphans
 from allswell.runtime.receipts import StateDir
-from allswell.runtime.workspace.baseline import Baseline, Before, before, read_baseline
+from allswell.runtime.workspace.baseline import Baseline, PathBefore, before, read_baseline
 from allswell.runtime.workspace.files import stamp
 from allswell.runtime.workspace.git import git_of
 from allswell.runtime.workspace.snapshot import take
@@ -98,7 +98,7 @@ async def settle_dead(
 def _keep_receipt(base: RunBase, left: OrphanedAttempt, died: int, outputs: Outputs) -> StepReceipt:
     """Write down how a step was left; it blocks."""
     flight = left.flight
-    at = AtWork(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))
+    at = WorkSpan(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))
     changed = _changed(base, flight.task, flight.attempt, at, outputs)
     receipt = msgspec.structs.replace(
         _lost(base, at, "run", changed if changed is not None else uncommitted(left.receipt.snapshot)),
@@ -111,7 +111,7 @@ def _keep_receipt(base: RunBase, left: OrphanedAttempt, died: int, outputs: Outp
     return receipt
 
 
-def settle_functions(base: RunBase, standing: RunStanding, freed: Collection[str], wall: int, outputs: Outputs) -> None:
+def settle_functions(base: RunBase, standing: RunStatus, freed: Collection[str], wall: int, outputs: Outputs) -> None:
     """The same for steps of functions, which ended with the process that called them; it blocks.
 
     Only where it was noted how things were when one began, and something has changed, is there anything to say.
@@ -126,13 +126,13 @@ def settle_functions(base: RunBase, standing: RunStanding, freed: Collection[str
         if then is None or any(moment(one.completed_at) >= then.taken_at for one in own):
             continue  # nothing was noted, or the attempt has said itself how it ended
         died = max(_died(base, wall), then.taken_at)
-        at = AtWork(name, 1 + max((one.attempt for one in own), default=0), then.taken_at, died)
+        at = WorkSpan(name, 1 + max((one.attempt for one in own), default=0), then.taken_at, died)
         changed = _changed(base, row.task.id, token, at, outputs)
         if changed:
             base.keep_receipt(_lost(base, at, "python", changed))
 
 
-def _changed(base: RunBase, task: TaskId, attempt: int, at: AtWork, outputs: Outputs) -> tuple[str, ...] | None:
+def _changed(base: RunBase, task: TaskId, attempt: int, at: WorkSpan, outputs: Outputs) -> tuple[str, ...] | None:
     """What an attempt has changed, written down; None where it is not known how things were when it began."""
     then = begun(base.home, task, attempt)
     if then is None:
@@ -144,7 +144,7 @@ def _changed(base: RunBase, task: TaskId, attempt: int, at: AtWork, outputs: Out
     return tuple(left.path for left in changes.files)
 
 
-def _lost(base: RunBase, at: AtWork, agent: str, changed: tuple[str, ...]) -> StepReceipt:
+def _lost(base: RunBase, at: WorkSpan, agent: str, changed: tuple[str, ...]) -> StepReceipt:
     return StepReceipt(
         engine=engine_name(),
         provider=agent,
@@ -176,7 +176,7 @@ def _number(base: RunBase, left: OrphanedAttempt) -> int:
     return 1 + max(one.attempt for one in earlier)
 
 
-async def free_dead(watch: Watch, standing: RunStanding) -> list[str]:
+async def free_dead(watch: Watch, standing: RunStatus) -> list[str]:
     """Give back what earlier runners on this machine still hold; the caller holds the folder's lock."""
     ours = f"flow-{socket.gethostname()}-"
     freed = []
@@ -191,7 +191,7 @@ async def free_dead(watch: Watch, standing: RunStanding) -> list[str]:
     return freed
 
 
-async def as_it_is(watch: Watch, base: RunBase, standing: RunStanding, source: bytes) -> bool:
+async def as_it_is(watch: Watch, base: RunBase, standing: RunStatus, source: bytes) -> bool:
     """Whether the store's run goes on as it is; otherwise what is left is done in another one."""
     if not standing.open or standing.stuck or standing.row is None or await _is_used_up(watch, standing.row):
         return False
@@ -222,7 +222,7 @@ async def _is_used_up(watch: Watch, row: Run | None) -> bool:
 
 
 async def _another(
-    watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy, standing: RunStanding
+    watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy, standing: RunStatus
 ) -> tuple[RunBase, RunId]:
     run = watch.new_run()
     record: RunRecord = msgspec.structs.replace(base.record, flow=flow.name, runs=(*base.record.runs, run))
@@ -238,17 +238,17 @@ async def _another(
     return again, run
 
 
-def _with_attempts(base: RunBase, carried: Mapping[str, TakenAlong]) -> dict[str, TakenAlong]:
+def _with_attempts(base: RunBase, carried: Mapping[str, CarriedSteps]) -> dict[str, CarriedSteps]:
     """What steps take along into another run, with how often each was tried: no receipt is written over another."""
     found = dict(carried)
     for receipt in base.all_receipts():
-        known = found.get(receipt.step_id, TakenAlong())
+        known = found.get(receipt.step_id, CarriedSteps())
         if receipt.attempt > known.tried:
             found[receipt.step_id] = msgspec.structs.replace(known, tried=receipt.attempt)
     return found
 
 
-def left_out(flow: Flow, standing: RunStanding) -> set[str]:
+def left_out(flow: Flow, standing: RunStatus) -> set[str]:
     """The steps that are not run any more: those that a human has skipped, and what comes after them."""
     out = set(standing.skipped)
     for step in _in_order(flow):
@@ -259,7 +259,7 @@ def left_out(flow: Flow, standing: RunStanding) -> set[str]:
     return out
 
 
-async def _left(watch: Watch, flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: RunStanding) -> Planned:
+async def _left(watch: Watch, flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: RunStatus) -> FlowPlan:
     """The tasks of what is left: steps that are neither done nor skipped by a human, nor after one that was; and parts.
 
     A step that a human has split stays split: what is left of its parts goes along, and those after it wait for that.
@@ -272,10 +272,10 @@ async def _left(watch: Watch, flow: Flow, base: RunBase, run: RunId, policy: Pol
     parts = {name: _stand_in(some, ids) for name, some in standing.split.items()}
     steps = plan(flow, base, run, policy, done=done, carried=_with_attempts(base, standing.carried), parts=parts)
     made = [await _part(watch, row, run, ids, standing) for row in taken]
-    return Planned((*made, *steps.tasks), steps.ids)
+    return FlowPlan((*made, *steps.tasks), steps.ids)
 
 
-def _is_taken_along(row: TaskRow, standing: RunStanding) -> bool:
+def _is_taken_along(row: TaskRow, standing: RunStatus) -> bool:
     """Whether a part is left to be done, and not on its way outside of the run's own tasks, where it was retried."""
     parts = standing.parts
     if row.task.state == State.DONE or parts.is_skipped(row):
@@ -288,7 +288,7 @@ def _stand_in(rows: Sequence[TaskRow], ids: Mapping[TaskId, TaskId]) -> tuple[Ta
     return tuple(ids.get(row.task.id, row.task.id) for row in rows if row.task.id in ids or is_open(row))
 
 
-async def _part(watch: Watch, row: TaskRow, run: RunId, ids: Mapping[TaskId, TaskId], standing: RunStanding) -> NewTask:
+async def _part(watch: Watch, row: TaskRow, run: RunId, ids: Mapping[TaskId, TaskId], standing: RunStatus) -> NewTask:
     """A part of a step that was split, as it goes on in another run."""
     task, spec = row.task, row.task.spec
     payload, _ = await watch.views.view_payload(task.id)
@@ -325,7 +325,7 @@ def _in_order(flow: Flow) -> list[Step]:
     return [steps[id_] for id_ in found]
 
 
-async def escalate(watch: Watch, cut: CutOff, run: RunId) -> str:
+async def escalate(watch: Watch, cut: InterruptedStep, run: RunId) -> str:
     """Put a step that was cut off before a human, with the other steps left to go on; the question's id."""
     row = await watch.task(task := task_for_key(f"{run}/{cut.step}"))
     if row is None or not is_open(row):
@@ -347,7 +347,7 @@ async def escalate(watch: Watch, cut: CutOff, run: RunId) -> str:
 _LIMITS = SnapshotLimits()
 
 
-class Discarded(msgspec.Struct, frozen=True):
+class DiscardResult(msgspec.Struct, frozen=True):
     """What was done."""
 
     kept: Snapshot
@@ -356,7 +356,7 @@ class Discarded(msgspec.Struct, frozen=True):
     """Paths that stay as they are, because another step may have made them, or nobody knows how they were."""
 
 
-def discard(home: Path, folder: Path, cuts: Sequence[CutOff]) -> list[Discarded]:
+def discard(home: Path, folder: Path, cuts: Sequence[InterruptedStep]) -> list[DiscardResult]:
     """Put back what these steps changed; where it is kept, and what was left alone. It blocks."""
     known = [(cut, *_begun(home, cut)) for cut in cuts]
     discarded = {cut.step for cut in cuts}
@@ -372,11 +372,11 @@ def discard(home: Path, folder: Path, cuts: Sequence[CutOff]) -> list[Discarded]
         mine = [left.path for left, also in cut.own if set(also) <= discarded]
         others = [left.path for left, also in cut.own if not set(also) <= discarded]
         unknown = _put_back(StateDir(home).baselines, then, changes, mine)
-        found.append(Discarded(kept, tuple(sorted([*others, *unknown]))))
+        found.append(DiscardResult(kept, tuple(sorted([*others, *unknown]))))
     return found
 
 
-def _begun(home: Path, cut: CutOff) -> tuple[StepChanges, Baseline]:
+def _begun(home: Path, cut: InterruptedStep) -> tuple[StepChanges, Baseline]:
     """What it changed and how things were when it began; `Refused` where that is not certain."""
     changes = cut.changes
     then = None if changes is None else read_baseline(StateDir(home).baselines, changes.task, changes.attempt)
@@ -413,7 +413,7 @@ def _is_inside(top: Path, path: str) -> bool:
     return folder.resolve() == folder
 
 
-def _made(top: Path, path: str, was: Before) -> bool:
+def _made(top: Path, path: str, was: PathBefore) -> bool:
     """Make one path what it was, wholly or not at all; whether that went well."""
     target = top / os.fsdecode(unspell(path))
     if was.where not in ("absent", "kept"):

@@ -37,7 +37,7 @@ from allswell.flows.loader import Scalar
 from allswell.flows.run.attempt import StepAttempt
 from allswell.flows.run.context import RunContext
 from allswell.flows.run.folder import RunBase, RunRecord, find_base
-from allswell.flows.run.plan import MemberJob, Planned, plan
+from allswell.flows.run.plan import FlowPlan, MemberJob, plan
 from allswell.flows.run.state import is_step
 from allswell.flows.spec import Flow
 from allswell.runtime.workspace.files import Files, stamp
@@ -328,7 +328,7 @@ def _reason(row: TaskRow, names: dict[TaskId, str]) -> str:
 # tasks; `resume` submits them then, under the same ids.
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class FlowStart(msgspec.Struct, frozen=True):
     """What a flow is started with."""
 
     flow: Flow
@@ -347,7 +347,7 @@ def this_runner(kind: str = "flow") -> str:
     return f"{kind}-{socket.gethostname()}-{os.getpid()}"[:200]
 
 
-def new_base(beginning: Beginning, run: RunId, clock: Clock, files: Files | None = None) -> RunBase:
+def new_base(beginning: FlowStart, run: RunId, clock: Clock, files: Files | None = None) -> RunBase:
     """The folder of a new run."""
     record = RunRecord(
         run,
@@ -371,7 +371,7 @@ async def open_run(watch: Watch, base: RunBase, flow: Flow, run: RunId) -> None:
     await watch.open_run(base.record.flow, timeout=flow.timeouts.flow, run=run, after=after)
 
 
-async def submit(watch: Watch, planned: Planned) -> None:
+async def submit(watch: Watch, planned: FlowPlan) -> None:
     """Hand the tasks to the store, all or none; those that are there already stay as they are."""
     await watch.submit_prepared(planned.tasks)
 
@@ -387,7 +387,7 @@ async def make_site(watch: Watch, base: RunBase, run: RunId, clock: Clock | None
 
 
 async def begin(
-    watch: Watch, beginning: Beginning, run: RunId, policy: Policy, clock: Clock, files: Files | None = None
+    watch: Watch, beginning: FlowStart, run: RunId, policy: Policy, clock: Clock, files: Files | None = None
 ) -> RunBase:
     """Make the folder, open the run and submit the flow's tasks."""
     base = new_base(beginning, run, clock, files)

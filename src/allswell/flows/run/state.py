@@ -12,8 +12,8 @@ from allswell.domain.receipts.snapshot import SnapshotLimits, unspell
 from allswell.domain.receipts.step import (
     Artifact,
     ContextForResume,
-    Offer,
     Own,
+    ResumeOffer,
     StepChanges,
     StepReceipt,
     StepStatus,
@@ -26,7 +26,7 @@ from allswell.engine.ids import task_for_key
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.flows.run.folder import RunBase, changed
-from allswell.flows.run.plan import StepResult, TakenAlong
+from allswell.flows.run.plan import CarriedSteps, StepResult
 from allswell.flows.run.timeouts import is_as_left, is_git, owners, times_of, uncommitted
 from allswell.runtime.workspace.snapshot import take
 
@@ -34,7 +34,7 @@ _PAGE = 1_000
 _CUT_OFF = (StepStatus.TIMEOUT, StepStatus.INTERRUPTED, StepStatus.LOST)
 
 
-class CutOff(msgspec.Struct, frozen=True):
+class InterruptedStep(msgspec.Struct, frozen=True):
     """A step that was cut off with work in its hands."""
 
     step: str
@@ -42,7 +42,7 @@ class CutOff(msgspec.Struct, frozen=True):
     attempt: int
     context: ContextForResume
     """What it changed that is still there as it was left, and not committed."""
-    offer: Offer
+    offer: ResumeOffer
     changes: StepChanges | None = None
     """What is known of what it changed; None where nobody noted how things were when it began."""
     own: Own = ()
@@ -54,7 +54,7 @@ class CutOff(msgspec.Struct, frozen=True):
         return {left.path: also for left, also in self.own if also}
 
 
-class RunStanding(msgspec.Struct, frozen=True):
+class RunStatus(msgspec.Struct, frozen=True):
     """How a run stands."""
 
     row: Run | None
@@ -64,7 +64,7 @@ class RunStanding(msgspec.Struct, frozen=True):
     done: dict[str, TaskId]
     skipped: frozenset[str]
     """What a human has skipped."""
-    carried: dict[str, TakenAlong]
+    carried: dict[str, CarriedSteps]
     own: bool
     """Whether the store's run has tasks: they come all together, after it was opened."""
     stuck: bool
@@ -128,7 +128,7 @@ def is_step(row: TaskRow) -> bool:
     return row.task.id == task_for_key(f"{row.task.run}/{row.task.name}")
 
 
-async def look(watch: Watch, base: RunBase) -> RunStanding:
+async def look(watch: Watch, base: RunBase) -> RunStatus:
     """Read off the store how a run stands, over all the runs that it came to."""
     known = {run.id: run for run in await watch.runs()}
     every = [row for id_ in base.record.runs for row in await tasks_of(watch, RunId(id_))]
@@ -137,7 +137,7 @@ async def look(watch: Watch, base: RunBase) -> RunStanding:
     done = {name: row.task.id for name, row in rows.items() if row.task.state == State.DONE}
     by_hand = {name for name, row in rows.items() if _by_hand(row)}
     left = {name: carried(row.task.record) for name, row in rows.items()}
-    taken_along = {name: TakenAlong(one) for name, one in left.items() if one is not None}
+    taken_along = {name: CarriedSteps(one) for name, one in left.items() if one is not None}
     was_split = [name for name, row in rows.items() if row.task.state == State.SPLIT]
     split = {name: tuple(parts.last(*rows[name].task.record.replaced_by)) for name in was_split}
     done |= {name: rows[name].task.id for name, some in split.items() if all(map(_is_done, some))}
@@ -148,7 +148,7 @@ async def look(watch: Watch, base: RunBase) -> RunStanding:
     stuck = not fine.issuperset(ended)
     by_hand |= {name for name, some in split.items() if any(map(parts.is_skipped, some))}
     own = any(row.task.run == last for row in every)
-    return RunStanding(known.get(last), rows, done, frozenset(by_hand), taken_along, own, stuck, parts, split)
+    return RunStatus(known.get(last), rows, done, frozenset(by_hand), taken_along, own, stuck, parts, split)
 
 
 async def _with_retries(watch: Watch, rows: Sequence[TaskRow]) -> dict[TaskId, TaskRow]:
@@ -180,7 +180,7 @@ async def tasks_of(watch: Watch, run: RunId) -> list[TaskRow]:
             return found
 
 
-async def check_outputs(watch: Watch, base: RunBase, standing: RunStanding) -> None:
+async def check_outputs(watch: Watch, base: RunBase, standing: RunStatus) -> None:
     """Refuse to go on where a file is not what a finished step left: it will not be run again to make it anew."""
     last: dict[str, tuple[str, Artifact]] = {}
     for name in sorted(standing.done, key=lambda one: standing.rows[one].task.ended_at or 0):
@@ -200,7 +200,7 @@ async def check_outputs(watch: Watch, base: RunBase, standing: RunStanding) -> N
         raise Refused("output_changed", text, where="outputs")
 
 
-def cut_offs(base: RunBase, standing: RunStanding, *, as_it_is: bool) -> list[CutOff]:
+def cut_offs(base: RunBase, standing: RunStatus, *, as_it_is: bool) -> list[InterruptedStep]:
     """Every step that was cut off and whose changes are still there, uncommitted, in the order in which that was (F11).
 
     `as_it_is`: the store's run goes on as it is, so that a question about a step still stands, and its human decides.
@@ -235,7 +235,7 @@ def cut_offs(base: RunBase, standing: RunStanding, *, as_it_is: bool) -> list[Cu
             paths = tuple(path for path in _uncommitted(receipt) if there is None or path in there)
         context = ContextForResume(*_context(receipt, paths))
         if (offer := offered(context)) is not None:
-            found.append(CutOff(step, row.task.id, receipt.attempt, context, offer, changes, own))
+            found.append(InterruptedStep(step, row.task.id, receipt.attempt, context, offer, changes, own))
     return found
 
 

@@ -25,15 +25,14 @@ import msgspec
 
 from allswell.domain.ids import TaskId
 from allswell.domain.receipts.receipt import CHANGES_LISTED
-from allswell.domain.receipts.snapshot import LeftOut, Snapshot, SnapshotLimits, spell, unspell
+from allswell.domain.receipts.snapshot import OmittedFile, Snapshot, SnapshotLimits, spell, unspell
 from allswell.domain.receipts.step import (
     LISTED,
-    AtWork,
     Capture,
+    ChangedPath,
     ContextForResume,
     FinalAction,
     LastKnownState,
-    LeftFile,
     PartialArtifact,
     Phase,
     StepChanges,
@@ -41,6 +40,7 @@ from allswell.domain.receipts.step import (
     StepStatus,
     TimeoutEvent,
     TimeoutRecord,
+    WorkSpan,
     was_made_by,
 )
 from allswell.domain.scopes import ScopeKind
@@ -73,7 +73,7 @@ _READ_MOST = 64 << 20
 """Bytes; a file above that is known again by its size and the kernel's time of its last change."""
 
 
-class Noting:
+class BaselineNotes:
     """Notes what is in the folder when steps of functions begin, as long as it does not cost too much."""
 
     def __init__(self, clock: Clock) -> None:
@@ -100,7 +100,7 @@ class Noting:
         forget_baseline(StateDir(job.home).baselines, task, attempt)
 
 
-def changes_of(then: Baseline, at: AtWork, *, folder: str, outputs: Iterable[str]) -> StepChanges | None:
+def changes_of(then: Baseline, at: WorkSpan, *, folder: str, outputs: Iterable[str]) -> StepChanges | None:
     """What is not as it was noted when an attempt began; None where nobody can look. It blocks."""
     try:
         told = changes_since(then)
@@ -128,17 +128,17 @@ def begun(home: str | Path, task: TaskId, attempt: int) -> Baseline | None:
     return read_baseline(StateDir(home).baselines, task, attempt)
 
 
-def as_it_is(top: bytes, how: str, path: str) -> LeftFile:
+def as_it_is(top: bytes, how: str, path: str) -> ChangedPath:
     """How a path stands now."""
     place = _path(top, path)
     try:
         status = place.lstat()
     except OSError:
-        return LeftFile("D", path, changed_at=_changed_at(place.parent))
+        return ChangedPath("D", path, changed_at=_changed_at(place.parent))
     if stat.S_ISDIR(status.st_mode):
-        return LeftFile("D", path, changed_at=_changed_at(place.parent))
+        return ChangedPath("D", path, changed_at=_changed_at(place.parent))
     digest = _digest(top, path) if status.st_size <= _READ_MOST else ""
-    return LeftFile(how, path, status.st_size, digest, status.st_ctime_ns // 1_000_000)
+    return ChangedPath(how, path, status.st_size, digest, status.st_ctime_ns // 1_000_000)
 
 
 def _changed_at(folder: Path) -> int:
@@ -158,7 +158,7 @@ def _digest(top: bytes, path: str) -> str:
     opened = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         read = open_file(unspell(path), opened)
-        if isinstance(read, LeftOut):
+        if isinstance(read, OmittedFile):
             return ""
         digest = hashlib.sha256()
         for chunk in read.chunks:
@@ -168,7 +168,7 @@ def _digest(top: bytes, path: str) -> str:
         os.close(opened)
 
 
-def is_as_left(top: bytes, left: LeftFile) -> bool:
+def is_as_left(top: bytes, left: ChangedPath) -> bool:
     """Whether nobody has touched a path since the attempt left it so."""
     now = as_it_is(top, left.how, left.path)
     if left.how == "D" or now.how == "D":
@@ -178,9 +178,9 @@ def is_as_left(top: bytes, left: LeftFile) -> bool:
     return (now.size, now.changed_at) == (left.size, left.changed_at)
 
 
-def times_of(receipts: Iterable[StepReceipt]) -> list[AtWork]:
+def times_of(receipts: Iterable[StepReceipt]) -> list[WorkSpan]:
     """When attempts were at work, by their receipts."""
-    return [AtWork(one.step_id, one.attempt, moment(one.started_at), moment(one.completed_at)) for one in receipts]
+    return [WorkSpan(one.step_id, one.attempt, moment(one.started_at), moment(one.completed_at)) for one in receipts]
 
 
 def owners(changes: Iterable[StepChanges], receipts: Iterable[StepReceipt], folder: str, top: str) -> dict[str, str]:
@@ -205,7 +205,7 @@ def from_folder(folder: str, top: str, path: str) -> str:
     return str(whole) if near.startswith("..") else near
 
 
-def grown(then: Baseline, changes: StepChanges) -> list[LeftFile]:
+def grown(then: Baseline, changes: StepChanges) -> list[ChangedPath]:
     """Files that are new, or larger than they were."""
     noted = {one.path: one.size for one in then.noted}
     asked = [left.path for left in changes.files if left.how == "M" and left.path not in noted]
@@ -243,7 +243,7 @@ _ROUNDED = 2
 """Milliseconds that a limit can seem to be early by, because what is left of it is rounded down."""
 
 
-class Cut(msgspec.Struct, frozen=True):
+class TimeoutCut(msgspec.Struct, frozen=True):
     """Whose limit was reached."""
 
     scope: ScopeKind
@@ -286,7 +286,7 @@ class Capturing:
         self.phase = Phase.WORK
         self._changes: StepChanges | None = None
 
-    def begin(self, cut: Cut, progress: str = "") -> None:
+    def begin(self, cut: TimeoutCut, progress: str = "") -> None:
         """Say at once that the time has run out, with what is known (1)."""
         elapsed = self._clock.monotonic() - cut.began if cut.elapsed_ms is None else cut.elapsed_ms
         if 0 < cut.timeout_ms - elapsed <= _ROUNDED:
@@ -335,7 +335,7 @@ class Capturing:
         """What it changed, written down for whoever goes on."""
         then = begun(self.job.home, self._task, self._attempt)
         if then is not None:
-            at = AtWork(self.job.id, self._number, self._began_at, self._clock.wall())
+            at = WorkSpan(self.job.id, self._number, self._began_at, self._clock.wall())
             outputs = [one.path for one in self.job.outputs]
             self._changes = changes_of(then, at, folder=self.job.folder, outputs=outputs)
         if self._changes is not None:

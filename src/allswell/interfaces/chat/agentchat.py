@@ -28,7 +28,7 @@ import msgspec
 
 from allswell.build.merge import ChannelClosed
 from allswell.domain.build.announcements import MESSAGE_BYTES, AnnouncePace, Outgoing
-from allswell.domain.build.hearing import HeardMessage, Hearing, KnownMessages
+from allswell.domain.build.hearing import ChannelCoverage, HeardMessage, KnownMessages
 from allswell.domain.build.line import MESSAGE_MAX
 from allswell.domain.duration import show
 from allswell.domain.ids import Millis
@@ -287,7 +287,7 @@ _DISPLACED = "Another connection claimed this identity"
 """How an older server says so."""
 
 
-class Displaced(ConnectionResetError):
+class ConnectionReplaced(ConnectionResetError):
     """Another connection has our identity now."""
 
 
@@ -332,7 +332,7 @@ class ChatSession:
                 text = f"we were put out of {self._place.channel}; ask the operator of {self._place.url}"
                 raise Refused("chat_refused", text, where="chat")
             if frame.type == "SESSION_DISPLACED" or (frame.type == "ERROR" and _DISPLACED in frame.message):
-                raise Displaced("another connection uses the same key")
+                raise ConnectionReplaced("another connection uses the same key")
             return frame
 
     async def _next_soon(self) -> ChatFrame:
@@ -477,7 +477,7 @@ class AgentChat:
         """The newest of them when the last connection ended."""
         self._replayed_since: Millis | None = None
         """The oldest message that was told again over this connection."""
-        self._hearing = Hearing(is_current=False)
+        self._hearing = ChannelCoverage(is_current=False)
         self._not_taken = 0
         self._said_once: set[str] = set()
         """What the operator of this process was told of."""
@@ -494,7 +494,7 @@ class AgentChat:
         return self._who
 
     @property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> ChannelCoverage:
         """Whether everything was heard, and what may be missing."""
         current = self._is_current and not self._heard
         return msgspec.structs.replace(self._hearing, is_current=current)
@@ -586,7 +586,7 @@ class AgentChat:
                 _log.warning("%s: the connection is gone (%s); connecting again", self.place.url, why)
                 if self.now() - began > pause:
                     pause = self._reconnecting.first  # it held for a while: this is no series of failures
-                if isinstance(error, Displaced):
+                if isinstance(error, ConnectionReplaced):
                     pause = self._reconnecting.most  # or two with one key would displace each other without end
             self._outgoing.cut_off()
             if self._is_current:
@@ -691,7 +691,7 @@ class AgentChat:
         """We are in the channel, and the replay is over."""
         since, before = self._replayed_since, self._known_until
         if not self._in_channel:
-            self._hearing = Hearing(is_current=True, since=since)
+            self._hearing = ChannelCoverage(is_current=True, since=since)
         elif before and (since is None or since > before):
             self._hearing = msgspec.structs.replace(self._hearing, gaps=self._hearing.gaps + 1)
         self._is_current = True

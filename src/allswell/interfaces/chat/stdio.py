@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from allswell.build.merge import ChannelClosed
-from allswell.domain.build.hearing import HeardMessage, Hearing
+from allswell.domain.build.hearing import ChannelCoverage, HeardMessage
 from allswell.domain.build.line import MESSAGE_MAX, is_agent_name
 from allswell.domain.ids import Millis
 from allswell.errors import Refused
@@ -50,9 +50,9 @@ class StdioChannel:
         return self._name
 
     @property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> ChannelCoverage:
         """Nothing is told again: of what was said before we came nothing is known."""
-        return Hearing(self._heard.empty())
+        return ChannelCoverage(self._heard.empty())
 
     async def receive(self) -> HeardMessage:
         """The next message."""

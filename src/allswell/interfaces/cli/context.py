@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from allswell.domain.notify.spec import SinkSpec
-    from allswell.engine.status.verdict import Concern, Viewpoint
+    from allswell.engine.status.verdict import LocalFacts, VerdictItem
     from allswell.engine.watch import Watch
     from allswell.settings import Settings
     from allswell.store.views import Views
@@ -325,7 +325,7 @@ class CliContext:
         return asyncio.run(live())
 
     @cached_property
-    def place(self) -> Viewpoint:
+    def place(self) -> LocalFacts:
         """From where the verdict on the watch is made; of a store on a server, by the server."""
         from allswell.timing.clock import SystemClock
         from allswell.views.status import place_here
@@ -341,7 +341,7 @@ class CliContext:
             return self.home if self.database is None else self.database.parent
         return None
 
-    async def _reported(self) -> list[Concern]:
+    async def _reported(self) -> list[VerdictItem]:
         """What the server of the store says about it."""
         from allswell.views.status import StatusShape
 

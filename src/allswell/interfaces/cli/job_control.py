@@ -10,7 +10,7 @@ and neither stops the other by itself: Ctrl-Z at the command's own terminal stop
     we are continued            we ask the store whether the attempt is still ours, and let everybody go on
     the command is continued    its reaper continues us
 
-Limits stand meanwhile: the clock by which the attempt is judged does (`StandingClock`), and so does the limit in the
+Limits stand meanwhile: the clock by which the attempt is judged does (`PausableClock`), and so does the limit in the
 store (`domain/lease/suspension.py`). The lease has to be renewed by another process: a stopped one does nothing. The
 warden
 looks at us twice a second and starts it (`renewer.py`). It is not there before, since most commands are never stopped
@@ -36,7 +36,7 @@ from allswell.domain.duration import show
 from allswell.domain.lease.suspension import LONGEST_STOP
 from allswell.errors import AllswellError, LeaseLost
 from allswell.runtime.process import KEEPER
-from allswell.timing.clock import StandingClock
+from allswell.timing.clock import PausableClock
 
 if TYPE_CHECKING:
     from allswell.runtime.attempt import AttemptRunner
@@ -56,7 +56,7 @@ class Stopping:
 
     def __init__(
         self,
-        clock: StandingClock,
+        clock: PausableClock,
         *,
         give_back: Callable[[], None],
         take_again: Callable[[], None],

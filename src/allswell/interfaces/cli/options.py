@@ -23,7 +23,7 @@ WHEN = "WHEN"
 """Stands for a moment: a length of time from now, or a date."""
 
 
-class Declared(NamedTuple):
+class ParameterDeclaration(NamedTuple):
     """What a parameter is called and what its help says; one without names is given by its place."""
 
     names: tuple[str, ...]
@@ -50,19 +50,19 @@ def Option(  # noqa: N802 - a declaration, written as the type beside it
     show_default: bool = True,
     of: tuple[str, ...] = (),
     bare: str | None = None,
-) -> Declared:
+) -> ParameterDeclaration:
     """A parameter with names, such as `--limit` and `-n`."""
-    return Declared(names, metavar, help, envvar, min, max, show_default, of=of, bare=bare)
+    return ParameterDeclaration(names, metavar, help, envvar, min, max, show_default, of=of, bare=bare)
 
 
-def Argument(*, metavar: str, help: str, show_default: bool = True, of: tuple[str, ...] = ()) -> Declared:  # noqa: A002, N802
+def Argument(*, metavar: str, help: str, show_default: bool = True, of: tuple[str, ...] = ()) -> ParameterDeclaration:  # noqa: A002, N802
     """A parameter by its place."""
-    return Declared((), metavar, help, show_default=show_default, of=of)
+    return ParameterDeclaration((), metavar, help, show_default=show_default, of=of)
 
 
-def Rest(*, metavar: str, help: str) -> Declared:  # noqa: A002, N802
+def Rest(*, metavar: str, help: str) -> ParameterDeclaration:  # noqa: A002, N802
     """All that stands behind `--`, whatever it looks like."""
-    return Declared((), metavar, help, show_default=False, rest=True)
+    return ParameterDeclaration((), metavar, help, show_default=False, rest=True)
 
 
 Store = Annotated[
@@ -103,7 +103,7 @@ class Parameter:
 
     def __init__(self, name: str, annotation: object, default: object) -> None:
         kind, declared = get_args(annotation)[:2]
-        assert isinstance(declared, Declared)  # noqa: S101 - a signature of ours
+        assert isinstance(declared, ParameterDeclaration)  # noqa: S101 - a signature of ours
         if get_origin(kind) in (Union, UnionType):
             kind = next(member for member in get_args(kind) if member is not NoneType)
         self.name = name

@@ -22,7 +22,7 @@ from allswell.interfaces.cli.rendering import cut
 HELP = ("-h", "--help")
 
 
-class TypedWord(NamedTuple):
+class ParsedToken(NamedTuple):
     """A piece of a line: an option with what was given to it, a word by its place, or `--` with the words behind it."""
 
     kind: Literal["option", "unknown", "help", "place", "rest"]
@@ -32,7 +32,7 @@ class TypedWord(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def tokens(known: Sequence[Parameter], words: Sequence[str]) -> Iterator[TypedWord]:
+def tokens(known: Sequence[Parameter], words: Sequence[str]) -> Iterator[ParsedToken]:
     """What a line is made of; an option that lacks its value has none."""
     named = {name: one for one in known for name in one.declared.names}
     takes_rest = any(one.declared.rest for one in known)
@@ -41,22 +41,24 @@ def tokens(known: Sequence[Parameter], words: Sequence[str]) -> Iterator[TypedWo
         if word == "--":
             behind = tuple(rest)
             yield from (
-                [TypedWord("rest", word, words=behind)] if takes_rest else [TypedWord("place", one) for one in behind]
+                [ParsedToken("rest", word, words=behind)]
+                if takes_rest
+                else [ParsedToken("place", one) for one in behind]
             )
         elif word in HELP:
-            yield TypedWord("help", word)
+            yield ParsedToken("help", word)
         elif word == "-" or not word.startswith("-") or NUMBER.fullmatch(word):
-            yield TypedWord("place", word)
+            yield ParsedToken("place", word)
         elif word in named and named[word].flag:  # -it, which is one name
-            yield TypedWord("option", word, named[word])
+            yield ParsedToken("option", word, named[word])
         elif word.startswith("--"):
             name, sign, text = word.partition("=")
             option = named.get(name)
             if option is None:
-                yield TypedWord("unknown", name)
+                yield ParsedToken("unknown", name)
             else:
                 given = text if sign else _behind(option, rest)
-                yield TypedWord("option", name, option, given)
+                yield ParsedToken("option", name, option, given)
         else:
             yield from _letters(word, named, rest)
 
@@ -68,20 +70,20 @@ def _behind(option: Parameter, rest: Iterator[str]) -> str | None:
     return next(rest, None)
 
 
-def _letters(word: str, named: dict[str, Parameter], rest: Iterator[str]) -> Iterator[TypedWord]:
+def _letters(word: str, named: dict[str, Parameter], rest: Iterator[str]) -> Iterator[ParsedToken]:
     for place, letter in enumerate(word[1:], 2):
         name = f"-{letter}"
         option = named.get(name)
         if name in HELP:
-            yield TypedWord("help", name)
+            yield ParsedToken("help", name)
         elif option is None:
-            yield TypedWord("unknown", word)
+            yield ParsedToken("unknown", word)
             return
         elif option.flag:
-            yield TypedWord("option", name, option)
+            yield ParsedToken("option", name, option)
         else:
             glued = word[place:].removeprefix("=")
-            yield TypedWord("option", name, option, glued if word[place:] else next(rest, None))
+            yield ParsedToken("option", name, option, glued if word[place:] else next(rest, None))
             return
 
 

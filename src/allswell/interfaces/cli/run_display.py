@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from allswell.domain.receipts.receipt import Receipt
     from allswell.engine.watch import Watch
-    from allswell.interfaces.cli.commands.run import Ran
+    from allswell.interfaces.cli.commands.run import RunOutcome
     from allswell.interfaces.cli.terminal import Terminal
     from allswell.interfaces.notifications.sink import Sink
     from allswell.runtime.attempt import AttemptRunner, RetryLoop
@@ -278,7 +278,7 @@ _LONGEST = 200
 """Characters of a line that are repeated."""
 
 
-def tell(context: CliContext, ran: Ran, retries: int) -> None:
+def tell(context: CliContext, ran: RunOutcome, retries: int) -> None:
     """What happened, if it is worth a word; with --json, all of it as a document."""
     outcome = ran.outcome
     if context.json:

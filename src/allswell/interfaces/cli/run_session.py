@@ -30,13 +30,13 @@ from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.receipts.receipt import End, Verification, told
 from allswell.domain.scopes import VARIABLE as DEADLINE
-from allswell.domain.task.model import OPEN, Carried, TaskHistory
+from allswell.domain.task.model import OPEN, CarriedHistory, TaskHistory
 from allswell.domain.task.policy import Policy
 from allswell.domain.task.submit import NAME_MAX
-from allswell.domain.values import Manner, command_of, manner_of
+from allswell.domain.values import CommandManner, command_of, manner_of
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
-from allswell.interfaces.cli.commands.run import Ran, RunPayload, Variables, agent_called
+from allswell.interfaces.cli.commands.run import RunOutcome, RunPayload, Variables, agent_called
 from allswell.interfaces.cli.commands.verify import tell_verified
 from allswell.interfaces.cli.context import CliContext, Exit, remark
 from allswell.interfaces.cli.job_control import Stopping
@@ -57,7 +57,7 @@ from allswell.runtime.attempt.launch import LaunchSpec, ReplayableStdin
 from allswell.runtime.attempt.record import FlightFile
 from allswell.runtime.process import find_program, held_back
 from allswell.runtime.receipts import StateDir
-from allswell.timing.clock import StandingClock, SystemClock
+from allswell.timing.clock import PausableClock, SystemClock
 
 if TYPE_CHECKING:
     from allswell.interfaces.cli.terminal import Terminal
@@ -109,7 +109,7 @@ class RunSession:
         self._resume = resume
         self._home = StateDir(context.home)
         self._choose_screen(command)
-        self._clock = StandingClock(SystemClock())
+        self._clock = PausableClock(SystemClock())
         self._stopping: Stopping | None = None
         self._signal: int | None = None
         self._keep_children = keep_children
@@ -145,7 +145,7 @@ class RunSession:
         It would read from it, as well: codex waits for the end of its standard input. And a terminal has one stream, so
         that what it says on standard error would stand between the lines of its protocol.
         """
-        if manner_of(command) is Manner.ONE_PROMPT and not self._interactive:
+        if manner_of(command) is CommandManner.ONE_PROMPT and not self._interactive:
             self._terminal = None
         self._screen = Screen(silent=self._context.json, terminal=self._terminal)
 
@@ -162,7 +162,7 @@ class RunSession:
                 text = f"--idle ({given}) is longer than the limit of the attempt, so it could never count"
                 raise Refused("bad_duration", text, where="--idle")
             return length or None
-        if self._terminal is not None and (self._interactive or manner_of(self._command) is Manner.INTERACTIVE):
+        if self._terminal is not None and (self._interactive or manner_of(self._command) is CommandManner.INTERACTIVE):
             return None  # somebody sits before it, who may think
         usual = self._usual_idle()
         return usual if usual is None or limit is None or usual < limit else None
@@ -201,13 +201,13 @@ class RunSession:
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def run(self) -> Ran:
+    def run(self) -> RunOutcome:
         """Run it to its end; errors that keep it from beginning are raised."""
         gc.enable()
         gc.freeze()
         return asyncio.run(self._live())
 
-    async def _live(self) -> Ran:
+    async def _live(self) -> RunOutcome:
         with contextlib.suppress(OSError):
             self._home.make()
         settings = self._context.settings
@@ -215,7 +215,7 @@ class RunSession:
             await self._settle(watch)
             await self._check_folder(watch)
             task, order, note = await (self._submit(watch) if self._resume is None else self._again(watch))
-            ran = Ran(Exit.FINE, task, worktree=self._tree)
+            ran = RunOutcome(Exit.FINE, task, worktree=self._tree)
             self._say_limits()
             resume = (f"allswell run --resume {task}" + (" --worktree" if self._worktree else ""),)
             await self._try(watch, task, replace(order, resume=resume), note, ran)
@@ -226,7 +226,7 @@ class RunSession:
         return ran
 
     async def _submit(
-        self, watch: Watch, before: Carried | None = None
+        self, watch: Watch, before: CarriedHistory | None = None
     ) -> tuple[TaskId, LaunchSpec, FlightFile | None]:
         asked, order = self._asked, self._checked
         assert order is not None  # noqa: S101 - checked when this was made
@@ -351,7 +351,9 @@ class RunSession:
         clean = asked.clean or self._asked.clean
         return msgspec.structs.replace(asked, **now, env=(*asked.env, *self._asked.env), clean=clean)
 
-    async def _try(self, watch: Watch, task: TaskId, order: LaunchSpec, note: FlightFile | None, ran: Ran) -> None:
+    async def _try(
+        self, watch: Watch, task: TaskId, order: LaunchSpec, note: FlightFile | None, ran: RunOutcome
+    ) -> None:
         retries, agent = self._asked.retries, self._agent
         fed = (
             None if self._stdin is None else ReplayableStdin(self._stdin, again=retries > 0 or bool(self._asked.verify))
@@ -558,9 +560,9 @@ class RunSession:
         return self._asked.retries
 
 
-def _words_of(record: TaskHistory) -> Carried:
+def _words_of(record: TaskHistory) -> CarriedHistory:
     """What a new task for the same command knows of the one that has ended; its own limit is typed."""
-    return Carried(record.notes, record.handover, idle_override=record.idle_override)
+    return CarriedHistory(record.notes, record.handover, idle_override=record.idle_override)
 
 
 def _check_verify(command: tuple[str, ...], order: LaunchSpec) -> None:
@@ -572,12 +574,12 @@ def _check_verify(command: tuple[str, ...], order: LaunchSpec) -> None:
             raise Refused(error.code, f"--verify: {error.message}", where="--verify") from None
 
 
-def _is_silent(ran: Ran) -> bool:
+def _is_silent(ran: RunOutcome) -> bool:
     """Whether nothing of ours follows what the command printed."""
     good = ran.outcome is not None and ran.outcome.ok and not ran.outcome.warnings
     return good and ran.worktree is None
 
 
-def _is_over(ran: Ran) -> bool:
+def _is_over(ran: RunOutcome) -> bool:
     """Whether nothing of the attempt is left that could still want its worktree."""
     return ran.outcome is not None and ran.outcome.result is not None and not ran.outcome.result.survivors

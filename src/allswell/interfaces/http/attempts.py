@@ -16,7 +16,7 @@ from allswell.domain.task.model import Task
 from allswell.errors import Refused
 from allswell.interfaces.http.events import PULSE, STREAM, until_closed
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.http.routing import Nothing, Route
+from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Limit
 from allswell.views.detail import ShownReceiptShape
 from allswell.views.log import LogShape, LogsShape, PrintedLines, PrintedLog, PrintedPlace
@@ -41,7 +41,7 @@ async def list_receipts(call: RequestContext, asked: ReceiptsParams) -> ReceiptP
     return await call.artifacts.receipts(asked.task, asked.after, asked.limit)
 
 
-async def show_receipt(call: RequestContext, _: Nothing) -> ShownReceiptShape:
+async def show_receipt(call: RequestContext, _: NoParams) -> ShownReceiptShape:
     """Show a receipt: what an attempt did, what it left, and how to go on from there."""
     check_beside(call.key, "receipts")
     found = await call.artifacts.receipt(name) if (name := call.named("receipt")).startswith("rc_") else None
@@ -178,7 +178,7 @@ async def show_diff(call: RequestContext, asked: DiffParams) -> DiffShape:
 
 ROUTES = (
     Route("GET", "/receipts", list_receipts, ReceiptsParams, (ReceiptPageShape,)),
-    Route("GET", "/receipts/{receipt}", show_receipt, Nothing, (ShownReceiptShape,)),
+    Route("GET", "/receipts/{receipt}", show_receipt, NoParams, (ShownReceiptShape,)),
     Route("GET", "/tasks/{task}/log", show_log, LogParams, (LogsShape,), also=(STREAM, "text/plain")),
     Route("GET", "/tasks/{task}/diff", show_diff, DiffParams, (DiffShape,)),
 )

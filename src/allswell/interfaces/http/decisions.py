@@ -9,8 +9,8 @@ from allswell.domain.notify.delivery import Delivery, DeliveryFilter, again
 from allswell.engine.lookup import find_question, find_run, find_task
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.http.routing import Nothing, Route
-from allswell.interfaces.http.tasks import Length, Limit, Reason, TaskParams
+from allswell.interfaces.http.routing import NoParams, Route
+from allswell.interfaces.http.tasks import Length, Limit, ReasonParams, TaskParams
 from allswell.views.delivery import DeliveriesShape, RevisedShape
 from allswell.views.detail import ShownRunShape, load_run
 from allswell.views.question import DecidedShape, QuestionsShape, load_questions
@@ -131,12 +131,12 @@ async def open_run(call: RequestContext, given: RunParams) -> RunShape:
     return RunShape.of(run)
 
 
-async def show_run(call: RequestContext, _: Nothing) -> ShownRunShape:
+async def show_run(call: RequestContext, _: NoParams) -> ShownRunShape:
     """Show a run with all its tasks, also those of runs in which it went on; and its flow, or the build that it is."""
     return await load_run(call.views, call.artifacts, await find_run(call.views, call.named("run")))
 
 
-async def end_run(call: RequestContext, why: Reason) -> CancelledShape:
+async def end_run(call: RequestContext, why: ReasonParams) -> CancelledShape:
     """End a run and everything in it that is still open."""
     id_ = await find_run(call.views, call.named("run"))
     await call.watch.end_run(id_, why.reason, command=call.command)
@@ -157,28 +157,28 @@ async def list_deliveries(call: RequestContext, asked: DeliveriesParams) -> Deli
     return DeliveriesShape.of(await call.views.view_deliveries(which))
 
 
-class DeliveriesMeant(Struct, frozen=True, forbid_unknown_fields=True):
+class DeliverySelection(Struct, frozen=True, forbid_unknown_fields=True):
     """Which of those that were given up or are failing: these, or all of a sink, or all."""
 
     delivery_ids: list[str] | None = None
     sink: str | None = None
 
 
-async def retry_deliveries(call: RequestContext, meant: DeliveriesMeant) -> RevisedShape:
+async def retry_deliveries(call: RequestContext, meant: DeliverySelection) -> RevisedShape:
     """Try deliveries again, at once and as patiently as new ones."""
     found = await _meant(call, meant)
     await call.watch.outbox.revise([again(one) for one in found])
     return RevisedShape("retried", [one.id for one in found])
 
 
-async def drop_deliveries(call: RequestContext, meant: DeliveriesMeant) -> RevisedShape:
+async def drop_deliveries(call: RequestContext, meant: DeliverySelection) -> RevisedShape:
     """Drop deliveries: nobody will be told."""
     found = await _meant(call, meant)
     await call.watch.outbox.revise([], found)
     return RevisedShape("dropped", [one.id for one in found])
 
 
-async def _meant(call: RequestContext, meant: DeliveriesMeant) -> list[Delivery]:
+async def _meant(call: RequestContext, meant: DeliverySelection) -> list[Delivery]:
     kept = await call.views.view_deliveries(DeliveryFilter(meant.sink, limit=_LISTED))
     failing = [one for one in kept if one.given_up or one.tries]
     if meant.delivery_ids is None:
@@ -199,9 +199,9 @@ ROUTES = (
     Route("POST", "/tasks/{task}/retry", retry_task, RetryParams, (RetriedShape,), status=201),
     Route("GET", "/runs", list_runs, RunsParams, (RunsShape,)),
     Route("POST", "/runs", open_run, RunParams, (RunShape,), status=201),
-    Route("GET", "/runs/{run}", show_run, Nothing, (ShownRunShape,)),
-    Route("POST", "/runs/{run}/end", end_run, Reason, (CancelledShape,)),
+    Route("GET", "/runs/{run}", show_run, NoParams, (ShownRunShape,)),
+    Route("POST", "/runs/{run}/end", end_run, ReasonParams, (CancelledShape,)),
     Route("GET", "/deliveries", list_deliveries, DeliveriesParams, (DeliveriesShape,)),
-    Route("POST", "/deliveries/retry", retry_deliveries, DeliveriesMeant, (RevisedShape,)),
-    Route("POST", "/deliveries/drop", drop_deliveries, DeliveriesMeant, (RevisedShape,)),
+    Route("POST", "/deliveries/retry", retry_deliveries, DeliverySelection, (RevisedShape,)),
+    Route("POST", "/deliveries/drop", drop_deliveries, DeliverySelection, (RevisedShape,)),
 )

@@ -83,14 +83,14 @@ class McpRoute:
     def _manager(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        from allswell.interfaces.mcp.handlers import WatchDesk
+        from allswell.interfaces.mcp.handlers import WatchTools
         from allswell.interfaces.mcp.server import Asked, server_of
 
-        def desk_for(asked: Asked) -> WatchDesk:
+        def desk_for(asked: Asked) -> WatchTools:
             house, request = self._house(), asked.request
             if request is None:
                 raise Bug("a call came without its request")
-            return WatchDesk(
+            return WatchTools(
                 house.gate, request.scope[KEY], house.artifacts_for(request.scope[KEY]), house.closing, house.place
             )
 

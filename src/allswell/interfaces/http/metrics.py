@@ -1,7 +1,7 @@
 """`/metrics`: the state of the watch in the text format of Prometheus, made of the store and of the journal's tally.
 
 Nothing is counted by the way in this process: what a scrape tells is what the store holds at that moment, so several
-servers on one store tell the same, and a restart loses nothing (`Counting`). Labels are states, outcomes, roles and
+servers on one store tell the same, and a restart loses nothing (`ServerTally`). Labels are states, outcomes, roles and
 services, never a task's id. What a role or a service is called comes from users, so each family has a bound.
 """
 
@@ -20,8 +20,8 @@ from starlette.responses import Response
 from allswell.domain.access.key import Key
 from allswell.domain.access.rights import check_beside
 from allswell.domain.agents.cost import Spent
-from allswell.domain.notify.metrics import BUCKETS, ENDS, OTHER, KeptTally, Tally
-from allswell.domain.service.breaker import Stand, stand
+from allswell.domain.notify.metrics import BUCKETS, ENDS, OTHER, JournalTally, StoredTally
+from allswell.domain.service.breaker import BreakerState, stand
 from allswell.domain.task.model import State
 from allswell.engine.status.verdict import VerdictLevel, look
 from allswell.engine.wakeup import either
@@ -107,16 +107,16 @@ def _gauge(name: str, says: str, label: str, values: Mapping[str, float]) -> Met
     return family
 
 
-def _breakers(stands: Mapping[str, Stand]) -> Metric:
+def _breakers(stands: Mapping[str, BreakerState]) -> Metric:
     says = "State of the breaker of a service: 1 at its state, 0 at all others."
     family = GaugeMetricFamily("allswell_breaker_state", says, labels=["service", "state"])
     for service, now in stands.items():
-        for state in Stand:
+        for state in BreakerState:
             family.add_metric([service, state.value], float(state is now))
     return family
 
 
-def _tallied(tally: Tally | None) -> list[Metric]:
+def _tallied(tally: JournalTally | None) -> list[Metric]:
     """What the journal counts; nothing until it was read to its end."""
     if tally is None:
         return []
@@ -160,24 +160,24 @@ _LOOK = 2.0
 """Seconds between two looks at a journal that says nothing new."""
 
 
-class Counting:
+class ServerTally:
     """The tally of a server."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self.tally: Tally | None = None
+        self.tally: JournalTally | None = None
         """None until the journal was read to its end: numbers that are on their way would look like a storm."""
 
     async def count(self) -> None:
         """Read along, until cancelled; then what was counted is kept."""
         loop = asyncio.get_running_loop()
-        tally: Tally | None = None
+        tally: JournalTally | None = None
         kept_at = loop.time()
         try:
             while True:
                 try:
                     if tally is None:
-                        tally = Tally(await self._recalled())
+                        tally = JournalTally(await self._recalled())
                     news = self._watch.on_event()
                     entries = await self._watch.views.journal(tally.position, _CHUNK)
                     for entry in entries:
@@ -198,18 +198,18 @@ class Counting:
                     async with asyncio.timeout(_AGAIN):
                         await self._keep(tally)
 
-    async def _recalled(self) -> KeptTally | None:
+    async def _recalled(self) -> StoredTally | None:
         return _read(await self._watch.recall(WORD))
 
-    async def _keep(self, tally: Tally) -> None:
+    async def _keep(self, tally: JournalTally) -> None:
         before = await self._watch.recall(WORD)
         other = _read(before)
         if other is None or other.position < tally.position:
             await self._watch.swap(WORD, before, msgspec.json.encode(tally.kept()).decode())
 
 
-def _read(word: str | None) -> KeptTally | None:
+def _read(word: str | None) -> StoredTally | None:
     try:
-        return None if word is None else msgspec.json.decode(word, type=KeptTally)
+        return None if word is None else msgspec.json.decode(word, type=StoredTally)
     except msgspec.DecodeError:
         return None  # of another version: it is counted anew

@@ -25,7 +25,7 @@ from allswell.domain.values import hide
 from allswell.engine.access.gate import Gate
 from allswell.engine.backend import Backend, Claimed
 from allswell.engine.lookup import find_task
-from allswell.engine.status.verdict import Viewpoint
+from allswell.engine.status.verdict import LocalFacts
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
 from allswell.remote.wire import WAIT_MOST
@@ -36,7 +36,7 @@ from allswell.views.status import place_here
 
 if TYPE_CHECKING:
     from allswell.interfaces.http.events import Journal
-    from allswell.interfaces.http.metrics import Counting
+    from allswell.interfaces.http.metrics import ServerTally
     from allswell.store.views import Views
 
 T = TypeVar("T")
@@ -58,13 +58,13 @@ class ServerState:
     journal: Journal
     closing: asyncio.Event
     """Set when the server stops: whoever waits or follows is let go."""
-    counting: Counting | None = None
+    counting: ServerTally | None = None
     """What the journal counts, for `/metrics`."""
     waiting: dict[str, asyncio.Task[Claimed]] = field(default_factory=dict)
     """Claims that wait, by the key and the id that they came with."""
 
     @cached_property
-    def place(self) -> Viewpoint:
+    def place(self) -> LocalFacts:
         """From where the verdict on the watch is made."""
         return place_here(self.settings, self.home, clock=SystemClock())
 
@@ -84,7 +84,7 @@ class RequestContext:
         self._body: bytes | None = None
 
     @property
-    def place(self) -> Viewpoint:
+    def place(self) -> LocalFacts:
         """From where the verdict on the watch is made: the server's machine."""
         return self.house.place
 

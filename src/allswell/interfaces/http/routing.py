@@ -123,7 +123,7 @@ def answer_to(error: BaseException, *, retry_s: float | None = None) -> Response
 T = TypeVar("T", bound=Struct)
 
 
-class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
     """For a route that takes nothing but its path."""
 
 
@@ -228,7 +228,7 @@ def _operation(one: Route[Any], of: dict[Any, Any], found: dict[str, Any]) -> di
         parameters += _query(found[one.takes.__name__])
     else:
         parameters.append(_IDEMPOTENCY)
-        if one.takes is not Nothing:
+        if one.takes is not NoParams:
             told["requestBody"] = {"required": True, "content": {"application/json": {"schema": of[one.takes]}}}
     told["parameters"] = [*parameters, _REMAINING]
     content = {"application/json": {"schema": of[one.answers[0]] if one.answers else {}}}

@@ -99,7 +99,7 @@ _HEADERS = {
 _METHODS = ("GET", "HEAD", "POST")
 
 
-class Meant(Struct, frozen=True):
+class AllowedHosts(Struct, frozen=True):
     """By which names the server is called; None: by any, as on a unix socket."""
 
     hosts: Collection[str] | None
@@ -110,7 +110,7 @@ class Meant(Struct, frozen=True):
     """What is answered without a key."""
 
 
-class Visited(Protocol):
+class OwnedPaths(Protocol):
     """What has a door of its own behind this one: the page, and hooks, where a signature is shown and no key."""
 
     def owns(self, path: str) -> bool:
@@ -129,11 +129,11 @@ class SecurityMiddleware:
         self,
         inner: ASGIApp,
         gate: Callable[[], Gate],
-        meant: Meant,
+        meant: AllowedHosts,
         limits: RequestLimits,
         *,
-        page: Visited | None = None,
-        hooks: Visited | None = None,
+        page: OwnedPaths | None = None,
+        hooks: OwnedPaths | None = None,
     ) -> None:
         self._inner = inner
         self._page = page

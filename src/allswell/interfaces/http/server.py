@@ -26,9 +26,9 @@ from allswell.interfaces.http.events import Journal
 from allswell.interfaces.http.listener import ListenAddress, listening, serve
 from allswell.interfaces.http.mcp import McpRoute
 from allswell.interfaces.http.metrics import PATH as METRICS
-from allswell.interfaces.http.metrics import Counting
+from allswell.interfaces.http.metrics import ServerTally
 from allswell.interfaces.http.request_context import ServerState
-from allswell.interfaces.http.security import OPEN, Meant, RequestLimits, SecurityMiddleware
+from allswell.interfaces.http.security import OPEN, AllowedHosts, RequestLimits, SecurityMiddleware
 from allswell.interfaces.http.webhooks import Hooks, IncomingHook, make_hooks
 from allswell.remote.discovery import noted
 from allswell.settings import Settings
@@ -107,7 +107,7 @@ async def serve_on(served: Served, made: socket.socket, where: ListenAddress, st
     hooks = make_hooks(served.settings.hooks)
     async with make_gate(served.url, served.settings, tell_of_wait=served.tell) as gate:
         house = ServerState(gate, served.url, served.settings, served.home, Journal(gate.watch), asyncio.Event())
-        house.counting = Counting(gate.watch)
+        house.counting = ServerTally(gate.watch)
         mcp = McpRoute(lambda: house)
         with noted(served.home, where.url):
             await _say(gate, where, served.tell)
@@ -134,7 +134,7 @@ def app_of(
     shown = (*OPEN, METRICS) if where.open_metrics else OPEN
     taken = Hooks(hooks, lambda: house, limits, lambda: time.time_ns() // 1_000_000)
     return SecurityMiddleware(
-        inner, lambda: house.gate, Meant(where.hosts, where.secure, shown), limits, page=page, hooks=taken
+        inner, lambda: house.gate, AllowedHosts(where.hosts, where.secure, shown), limits, page=page, hooks=taken
     )
 
 

@@ -17,7 +17,7 @@ from allswell.engine.status.journal import comm_of
 from allswell.engine.status.overview import board
 from allswell.interfaces.http.events import cursor_of, position_of
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.http.routing import Nothing, Route
+from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Length, Limit
 from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger
 from allswell.views.checkup import CheckupShape, examined
@@ -38,23 +38,23 @@ class CommsShape(Struct, frozen=True):
     next: str | None
 
 
-async def show_status(call: RequestContext, _: Nothing) -> StatusShape:
+async def show_status(call: RequestContext, _: NoParams) -> StatusShape:
     """The verdict on the watch: what is broken, what needs a human, what merely waits."""
     return StatusShape.of(call.store, *await load_status(call.views, call.artifacts, call.place))
 
 
-async def show_board(call: RequestContext, _: Nothing) -> BoardShape:
+async def show_board(call: RequestContext, _: NoParams) -> BoardShape:
     """Everything that is at work, at one look."""
     return BoardShape.of(call.store, await board(call.views, place=call.place))
 
 
-async def list_agents(call: RequestContext, _: Nothing) -> AgentsShape:
+async def list_agents(call: RequestContext, _: NoParams) -> AgentsShape:
     """Who does what: health, misses, last proof of progress, time left."""
     crew = await load_crew(call.views, call.house.settings)
     return AgentsShape.of(crew, len(await call.views.view_questions()))
 
 
-async def show_tracking(call: RequestContext, _: Nothing) -> TrackingShape:
+async def show_tracking(call: RequestContext, _: NoParams) -> TrackingShape:
     """Missed check-ins, stalled agents, timeouts and open questions."""
     return TrackingShape.of(await track(call.views), await pending_questions(call.views))
 
@@ -106,27 +106,27 @@ async def show_costs(call: RequestContext, asked: CostsParams) -> CostsShape:
     return CostsShape.of(asked.by, since, await call.views.view_spent(asked.by, (), since))
 
 
-async def list_services(call: RequestContext, _: Nothing) -> ServicesShape:
+async def list_services(call: RequestContext, _: NoParams) -> ServicesShape:
     """How the services stand that something is or was held against: breakers, pauses, questions."""
     now = (await call.views.view_agenda()).now
     return ServicesShape.of(await call.views.view_services(), now)
 
 
-async def list_builds(call: RequestContext, _: Nothing) -> BuildsShape:
+async def list_builds(call: RequestContext, _: NoParams) -> BuildsShape:
     """The builds that are not over, at a glance; a run shows its own build in full."""
     check_beside(call.key, "builds")
     return BuildsShape([BuildGlanceShape.of(one) for one in await glance_at_builds(call.views, _BUILDS)])
 
 
 ROUTES = (
-    Route("GET", "/status", show_status, Nothing, (StatusShape,)),
-    Route("GET", "/board", show_board, Nothing, (BoardShape,)),
-    Route("GET", "/agents", list_agents, Nothing, (AgentsShape,)),
+    Route("GET", "/status", show_status, NoParams, (StatusShape,)),
+    Route("GET", "/board", show_board, NoParams, (BoardShape,)),
+    Route("GET", "/agents", list_agents, NoParams, (AgentsShape,)),
     Route("GET", "/agents/{agent}/ledger", show_ledger, LedgerParams, (LedgerShape,)),
     Route("GET", "/costs", show_costs, CostsParams, (CostsShape,)),
-    Route("GET", "/services", list_services, Nothing, (ServicesShape,)),
-    Route("GET", "/builds", list_builds, Nothing, (BuildsShape,)),
-    Route("GET", "/tracking", show_tracking, Nothing, (TrackingShape,)),
+    Route("GET", "/services", list_services, NoParams, (ServicesShape,)),
+    Route("GET", "/builds", list_builds, NoParams, (BuildsShape,)),
+    Route("GET", "/tracking", show_tracking, NoParams, (TrackingShape,)),
     Route("GET", "/comms", list_comms, CommsParams, (CommsShape,)),
 )
 
@@ -143,26 +143,26 @@ class UnaccountedShape(Struct, frozen=True):
     task_ids: list[str]
 
 
-async def show_checkup(call: RequestContext, _: Nothing) -> CheckupShape:
+async def show_checkup(call: RequestContext, _: NoParams) -> CheckupShape:
     """Check that all is well with the watch, as `allswell doctor` does where the store is."""
     check_beside(call.key, "checkup")
     async with _ONE_AT_A_TIME:
         return CheckupShape.of(await examined(call.house.url, call.house.settings, call.house.home))
 
 
-async def list_unaccounted(call: RequestContext, _: Nothing) -> UnaccountedShape:
+async def list_unaccounted(call: RequestContext, _: NoParams) -> UnaccountedShape:
     """List open tasks that nothing will ever move again, a hundred at most."""
     return UnaccountedShape([str(one) for one in await call.views.view_orphans()])
 
 
-async def show_settings(call: RequestContext, _: Nothing) -> SettingsShape:
+async def show_settings(call: RequestContext, _: NoParams) -> SettingsShape:
     """Show every setting of the server with its value, its default and where it comes from."""
     check_beside(call.key, "settings")
     settings = call.house.settings
     return SettingsShape.of(settings, settings.explain())
 
 
-async def list_queues(call: RequestContext, _: Nothing) -> QueuesShape:
+async def list_queues(call: RequestContext, _: NoParams) -> QueuesShape:
     """How the queues of messages stand, which are in trouble, and which processes work on them.
 
     What only a human can decide about a message is a question like any other.
@@ -172,10 +172,10 @@ async def list_queues(call: RequestContext, _: Nothing) -> QueuesShape:
 
 
 ADMIN_ROUTES = (
-    Route("GET", "/doctor", show_checkup, Nothing, (CheckupShape,)),
-    Route("GET", "/unaccounted", list_unaccounted, Nothing, (UnaccountedShape,)),
-    Route("GET", "/config", show_settings, Nothing, (SettingsShape,)),
-    Route("GET", "/queues", list_queues, Nothing, (QueuesShape,)),
+    Route("GET", "/doctor", show_checkup, NoParams, (CheckupShape,)),
+    Route("GET", "/unaccounted", list_unaccounted, NoParams, (UnaccountedShape,)),
+    Route("GET", "/config", show_settings, NoParams, (SettingsShape,)),
+    Route("GET", "/queues", list_queues, NoParams, (QueuesShape,)),
 )
 
 
@@ -204,13 +204,13 @@ async def create_key(call: RequestContext, given: KeyParams) -> NewKeyShape:
     return NewKeyShape(KeyShape.of(made, made.created_at), secret)
 
 
-async def list_keys(call: RequestContext, _: Nothing) -> KeysShape:
+async def list_keys(call: RequestContext, _: NoParams) -> KeysShape:
     """List the keys, those too that are over."""
     check_act(call.key, Operation.KEEP_KEYS)
     return KeysShape.of(await call.house.gate.keyring.all(), await call.watch.now())
 
 
-async def revoke_key(call: RequestContext, _: Nothing) -> KeyShape:
+async def revoke_key(call: RequestContext, _: NoParams) -> KeyShape:
     """End a key: whoever shows it from now on is refused."""
     check_act(call.key, Operation.KEEP_KEYS)
     ended = await call.house.gate.keyring.revoke(call.named("name"), by=f"key {call.key.name}")
@@ -220,6 +220,6 @@ async def revoke_key(call: RequestContext, _: Nothing) -> KeyShape:
 
 KEY_ROUTES = (
     Route("POST", "/keys", create_key, KeyParams, (NewKeyShape,), status=201),
-    Route("GET", "/keys", list_keys, Nothing, (KeysShape,)),
-    Route("POST", "/keys/{name}/revoke", revoke_key, Nothing, (KeyShape,)),
+    Route("GET", "/keys", list_keys, NoParams, (KeysShape,)),
+    Route("POST", "/keys/{name}/revoke", revoke_key, NoParams, (KeyShape,)),
 )

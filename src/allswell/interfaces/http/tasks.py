@@ -11,7 +11,7 @@ from allswell.domain.ids import TaskId
 from allswell.domain.task.model import State, TaskFilter
 from allswell.engine.lookup import find, find_run, find_task
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.http.routing import Nothing, Route
+from allswell.interfaces.http.routing import NoParams, Route
 from allswell.views.detail import ShownTaskShape, load_task
 from allswell.views.explanation import ExplanationShape, load_explanation
 from allswell.views.task import CancelledShape, JoinedRunShape, SubmittedManyShape, TasksShape
@@ -96,24 +96,24 @@ async def list_tasks(call: RequestContext, asked: TasksParams) -> TasksShape:
     return TasksShape.of(found[: asked.limit], more=len(found) > asked.limit)
 
 
-async def show_task(call: RequestContext, _: Nothing) -> ShownTaskShape:
+async def show_task(call: RequestContext, _: NoParams) -> ShownTaskShape:
     """Show a task with what it was given, its attempts and its questions."""
     return await load_task(call.views, call.artifacts, await find_task(call.views, call.named("task")))
 
 
-async def explain(call: RequestContext, _: Nothing) -> ExplanationShape:
+async def explain(call: RequestContext, _: NoParams) -> ExplanationShape:
     """Say why a task, a run or a question stands where it stands, what comes next, and what can be done."""
     id_ = await find(call.views, call.named("id"))
     return ExplanationShape.of(*await load_explanation(call.views, call.artifacts, id_, call.place))
 
 
-class Reason(Struct, frozen=True, forbid_unknown_fields=True):
+class ReasonParams(Struct, frozen=True, forbid_unknown_fields=True):
     """Why."""
 
     reason: str = "cancelled"
 
 
-async def cancel_task(call: RequestContext, why_: Reason) -> CancelledShape:
+async def cancel_task(call: RequestContext, why_: ReasonParams) -> CancelledShape:
     """Call a task off, whoever holds it."""
     id_ = await find_task(call.views, call.named("task"))
     await call.watch.cancel(id_, why_.reason, command=call.command)
@@ -123,7 +123,7 @@ async def cancel_task(call: RequestContext, why_: Reason) -> CancelledShape:
 ROUTES = (
     Route("POST", "/tasks", submit_tasks, Submission, (SubmittedManyShape,), status=201),
     Route("GET", "/tasks", list_tasks, TasksParams, (TasksShape,)),
-    Route("GET", "/tasks/{task}", show_task, Nothing, (ShownTaskShape,)),
-    Route("POST", "/tasks/{task}/cancel", cancel_task, Reason, (CancelledShape,)),
-    Route("GET", "/why/{id}", explain, Nothing, (ExplanationShape,)),
+    Route("GET", "/tasks/{task}", show_task, NoParams, (ShownTaskShape,)),
+    Route("POST", "/tasks/{task}/cancel", cancel_task, ReasonParams, (CancelledShape,)),
+    Route("GET", "/why/{id}", explain, NoParams, (ExplanationShape,)),
 )

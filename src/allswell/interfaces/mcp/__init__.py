@@ -2,8 +2,7 @@
 
     tools.py             the tools: what each is called, takes, answers and promises; one table for every transport
     arguments.py         what the tools take, and what each promises to clients
-    handlers.py          what a tool call is carried out by: `WatchDesk` on a watch, as a key shows it
-    attempt_handlers.py  the same inside a supervised attempt, where one speaks for one's own lease alone
+    handlers.py          what a tool call is carried out by: `WatchTools` on a watch, as a key shows it
     server.py            all of it as a server of the SDK, with what can be read, also on standard input and output
     proxy.py             standard input and output to a server elsewhere, without the SDK, which takes long to import
 

@@ -1,6 +1,6 @@
 """What a tool call is carried out by. It translates: what may be done, and what follows, is decided behind the watch.
 
-`WatchDesk` speaks to a watch as one key shows it, which passes the rules of access for each command and each look
+`WatchTools` speaks to a watch as one key shows it, which passes the rules of access for each command and each look
 (engine/access/gate.py). It keeps nothing between two calls: a lease is its task and its token, which every call
 names, and
 any server of the same store can answer any call. So nobody renews a lease in the background; the claim says how long
@@ -28,7 +28,7 @@ from allswell.domain.service.retry import Failure
 from allswell.domain.values import hide
 from allswell.engine.access.gate import Gate
 from allswell.engine.lookup import find, find_task
-from allswell.engine.status.verdict import ANYWHERE, Viewpoint
+from allswell.engine.status.verdict import ANYWHERE, LocalFacts
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
 from allswell.interfaces.mcp import arguments as given
@@ -45,7 +45,7 @@ from allswell.views.task import JoinedRunShape, SubmittedShape
 T = TypeVar("T")
 
 
-class ToolDesk:
+class ToolHandlers:
     """What tools call: a holder's verbs, over a watch or through its attempt's socket; others need a watch."""
 
     async def holder(self, said: given.LeaseToolParams) -> Holder:
@@ -153,11 +153,11 @@ def patience(wait_s: int) -> float:
     return max(0.0, min(float(wait_s), most))
 
 
-class WatchDesk(ToolDesk):
+class WatchTools(ToolHandlers):
     """Tools on a watch, as a key shows it; made for one call."""
 
     def __init__(
-        self, gate: Gate, key: Key, artifacts: Artifacts, closing: asyncio.Event, place: Viewpoint = ANYWHERE
+        self, gate: Gate, key: Key, artifacts: Artifacts, closing: asyncio.Event, place: LocalFacts = ANYWHERE
     ) -> None:
         self._gate = gate
         self.key = key
@@ -284,7 +284,7 @@ class OwnLease(msgspec.Struct, frozen=True):
         )
 
 
-class AttemptDesk(ToolDesk):
+class AttemptTools(ToolHandlers):
     """Tools for the holder of one lease, inside a supervised attempt: all that is said goes through its socket.
 
     A caller may leave out which task it means, since it can mean only one; naming another is refused by the socket.

@@ -23,7 +23,7 @@ from msgspec import UNSET, UnsetType
 
 from allswell.errors import Refused, Unavailable
 from allswell.interfaces.mcp.arguments import HINTS
-from allswell.remote.connection import ConnectionPool, HttpAnswer, Unreached
+from allswell.remote.connection import ConnectionPool, HttpAnswer, NotSent
 
 PATH = "/mcp"
 LINE_MOST = 8 << 20
@@ -64,12 +64,12 @@ class _Problem(msgspec.Struct):
     hint: str | None = None
 
 
-class _Begun(msgspec.Struct, rename="camel"):
+class _ProxyStart(msgspec.Struct, rename="camel"):
     protocol_version: str
 
 
 class _Reply(msgspec.Struct):
-    result: _Begun
+    result: _ProxyStart
 
 
 class StdioProxy:
@@ -134,7 +134,7 @@ class StdioProxy:
             try:
                 return await self._post(line, headers)
             except Unavailable as error:
-                if not (_is_repeatable(message) or isinstance(error, Unreached)) or loop.time() >= until:
+                if not (_is_repeatable(message) or isinstance(error, NotSent)) or loop.time() >= until:
                     raise
             await asyncio.sleep(_PAUSE)
 

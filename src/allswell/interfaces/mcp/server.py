@@ -48,7 +48,7 @@ from allswell.domain.question import full_stop
 from allswell.domain.scopes import META
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.interfaces.mcp.arguments import ToolParams
-from allswell.interfaces.mcp.handlers import AttemptDesk, OwnLease, ToolDesk, WatchDesk
+from allswell.interfaces.mcp.handlers import AttemptTools, OwnLease, ToolHandlers, WatchTools
 from allswell.interfaces.mcp.tools import INSTRUCTIONS, OWN_INSTRUCTIONS, OWN_TOOLS, TOOLS, Json, Tool
 from allswell.runtime.propagation import inherit_remaining
 from allswell.settings import Settings
@@ -133,7 +133,7 @@ RESOURCE_TEMPLATES = (
 )
 
 
-async def read_resource(desk: WatchDesk, uri: str) -> bytes:
+async def read_resource(desk: WatchTools, uri: str) -> bytes:
     """What stands at an address, as JSON; `Refused` where that is nothing, or not for this key."""
     found = _URI.fullmatch(uri)
     if found is None or not can_name(found[1]):
@@ -160,7 +160,7 @@ _LISTED_MS = 300_000
 """Milliseconds that a client may keep the list of tools: it changes with an upgrade alone."""
 
 
-def server_of(desk_for: Callable[[Asked], WatchDesk]) -> Server[Any]:
+def server_of(desk_for: Callable[[Asked], WatchTools]) -> Server[Any]:
     """A server with all tools; `desk_for` gives what a call is carried out by."""
 
     async def read(ctx: Asked, params: ReadResourceRequestParams) -> ReadResourceResult:
@@ -188,7 +188,7 @@ def server_of(desk_for: Callable[[Asked], WatchDesk]) -> Server[Any]:
 
 def own_server(own: OwnLease) -> Server[Any]:
     """A server for whoever works inside a supervised attempt."""
-    desk = AttemptDesk(own)
+    desk = AttemptTools(own)
     return Server(
         "allswell",
         version=version("allswell"),
@@ -230,7 +230,7 @@ def _described(tool: Tool[Any]) -> ListedTool:
 
 def _caller(
     tools: Mapping[str, Tool[Any]],
-    desk_for: Callable[[Asked], ToolDesk],
+    desk_for: Callable[[Asked], ToolHandlers],
     meant: Callable[[type[ToolParams], Json], Json],
 ) -> Callable[[Asked, CallToolRequestParams], Any]:
     async def call_tool(ctx: Asked, params: CallToolRequestParams) -> CallToolResult:
@@ -313,7 +313,7 @@ def serve_store(url: str, settings: Settings, home: Path, key: Key, tell: Callab
     async def live() -> None:
         async with make_gate(url, settings, tell_of_wait=tell) as gate:
             closing, artifacts = asyncio.Event(), ServedArtifacts(home, url, full=may(key, Operation.LOOK))
-            await _serve(server_of(lambda _: WatchDesk(gate, key, artifacts, closing)))
+            await _serve(server_of(lambda _: WatchTools(gate, key, artifacts, closing)))
 
     asyncio.run(live())
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from allswell.errors import Refused
 from allswell.interfaces.mcp import arguments as given
 from allswell.interfaces.mcp.arguments import HINTS, Hints
-from allswell.interfaces.mcp.handlers import ToolDesk
+from allswell.interfaces.mcp.handlers import ToolHandlers
 from allswell.views.explanation import ExplanationShape
 from allswell.views.lease import ClaimsShape, LastWordShape, OrdersShape
 from allswell.views.message import AnswersShape, DeclinedShape, InboxShape, RequestedShape, RespondedShape
@@ -38,7 +38,7 @@ class Tool(Generic[T]):
     name: str
     says: str
     takes: type[T]
-    does: Callable[[ToolDesk, T], Awaitable[Struct]]
+    does: Callable[[ToolHandlers, T], Awaitable[Struct]]
     answers: tuple[type[Struct], ...]
     left_out: tuple[str, ...] = ()
     """Arguments that a caller need not know of, since it can mean only one."""

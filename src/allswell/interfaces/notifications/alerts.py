@@ -89,7 +89,7 @@ def _notify(route: Apprise, kind: str, title: str, text: str) -> str | None:
     """Why it did not work, or None."""
     import apprise
 
-    said = _Said()
+    said = _AppriseLog()
     log = logging.getLogger("apprise")
     log.addHandler(said)
     try:
@@ -107,7 +107,7 @@ def _notify(route: Apprise, kind: str, title: str, text: str) -> str | None:
     return f"Apprise could not deliver it: {said.lines[0]}" if said.lines else "Apprise could not deliver it"
 
 
-class _Said(logging.Handler):
+class _AppriseLog(logging.Handler):
     """What Apprise says only to its log: why something did not work. Other routes speak in other threads."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from allswell.domain.notify.delivery import (
     Delivery,
     DeliveryFailure,
     DeliveryFilter,
-    Duty,
+    LeaderMark,
     delivery_id,
     due,
     failed,
@@ -48,7 +48,7 @@ from allswell.engine.wakeup import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
 from allswell.interfaces.notifications.sink import NotDelivered, Sink
-from allswell.interfaces.notifications.webhook import Posting
+from allswell.interfaces.notifications.webhook import HttpPoster
 from allswell.runtime.process.identity import is_dead, this_process
 from allswell.settings.settings import Settings
 from allswell.timing.clock import SystemClock
@@ -82,13 +82,13 @@ class LeaderLease:
             await self._say(kept, await self._watch.now(), let_go=True)
 
     async def _say(self, before: str | None, now: Millis, *, let_go: bool = False) -> bool:
-        said = msgspec.json.encode(Duty(self._marker, now, PACE, let_go)).decode()
+        said = msgspec.json.encode(LeaderMark(self._marker, now, PACE, let_go)).decode()
         return said == before or await self._watch.swap(self._key, before, said)
 
 
-def _read(kept: str | None) -> Duty | None:
+def _read(kept: str | None) -> LeaderMark | None:
     try:
-        return None if kept is None else msgspec.json.decode(kept, type=Duty)
+        return None if kept is None else msgspec.json.decode(kept, type=LeaderMark)
     except msgspec.DecodeError:
         return None  # of another version: whoever wrote it is not asked
 
@@ -106,7 +106,7 @@ is a few messages."""
 log = logging.getLogger(__name__)
 
 
-class _OffDuty(AllswellError):
+class _LeadershipLost(AllswellError):
     """Somebody else follows for this sink now."""
 
 
@@ -129,7 +129,7 @@ class Follower:
                     if await self._duty.take():
                         pause = self._watch.pace.retry_first
                         await self._follow()
-                except _OffDuty:
+                except _LeadershipLost:
                     pass
                 except Unavailable as error:
                     log.info("sink %s waits for the store: %s", self._sink.name, error)
@@ -170,12 +170,12 @@ class Follower:
             await asyncio.sleep(PACE / 1_000)
             try:
                 if not await self._duty.take():
-                    raise _OffDuty
+                    raise _LeadershipLost
                 missed = 0
             except Unavailable:
                 missed += 1
                 if missed >= 2:
-                    raise _OffDuty from None
+                    raise _LeadershipLost from None
 
     # --- taking in ----------------------------------------------------------------------------------------------------
 
@@ -365,6 +365,6 @@ def make_sink(
     return WebhookSink(spec, environ, wall)
 
 
-def posting_of(settings: Settings, wall: Callable[[], int]) -> Posting:
+def posting_of(settings: Settings, wall: Callable[[], int]) -> HttpPoster:
     """How webhook requests are posted here."""
-    return Posting(wall, settings.webhook_secrets, os.environ, private=settings.private_webhooks)
+    return HttpPoster(wall, settings.webhook_secrets, os.environ, private=settings.private_webhooks)

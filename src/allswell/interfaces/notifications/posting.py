@@ -34,7 +34,7 @@ _NOT_CONNECTED = (httpcore.ConnectError, httpcore.ConnectTimeout)
 _BROKEN_OFF = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
 
 
-class Posted(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     """An answer."""
 
     status: int
@@ -46,7 +46,7 @@ class Posted(msgspec.Struct, frozen=True):
     """Why the body is not all of the answer: it was cut off, or is too long; empty where it is."""
 
 
-async def post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, private: bool) -> Posted:
+async def post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, private: bool) -> HttpResponse:
     """Post once, and return the answer whatever its status; `NotDelivered` if there is none."""
     host = url.hostname or ""
     name = f"[{host}]" if ":" in host else host
@@ -58,14 +58,14 @@ async def post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, pri
     try:
         async with pool, pool.stream("POST", place, headers=lines, content=body) as answer:
             found = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in answer.headers}
-            return Posted(answer.status, found, *await _beginning(answer.aiter_stream()))
+            return HttpResponse(answer.status, found, *await _beginning(answer.aiter_stream()))
     except _NOT_CONNECTED as error:
         raise NotDelivered(DeliveryFailure(f"{host} cannot be reached: {_reason(error)}")) from None
     except _BROKEN_OFF as error:
         raise NotDelivered(DeliveryFailure(f"the connection to {host} broke off: {_reason(error)}")) from None
 
 
-def failure_of(answer: Posted, now: int, never: Collection[int]) -> DeliveryFailure:
+def failure_of(answer: HttpResponse, now: int, never: Collection[int]) -> DeliveryFailure:
     """What went wrong, of an answer that is no 2xx; those of `never` are final. `now` is the wall clock."""
     text = answer.body[:_SHOWN].decode("utf-8", "replace").strip()
     shown = "".join(char if char.isprintable() else " " for char in text)

@@ -41,7 +41,7 @@ from allswell.views.delivery import EventShape
 from allswell.views.fields import moment
 
 if TYPE_CHECKING:
-    from allswell.interfaces.notifications.posting import Posted
+    from allswell.interfaces.notifications.posting import HttpResponse
 
 
 _POSTING = "allswell.interfaces.notifications.posting"
@@ -201,7 +201,7 @@ class RequestBody(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
 
 
-class Posting(msgspec.Struct, frozen=True):
+class HttpPoster(msgspec.Struct, frozen=True):
     """How requests are posted."""
 
     wall: Callable[[], int]
@@ -221,7 +221,7 @@ class Posting(msgspec.Struct, frozen=True):
         return signed_headers(id_, body, signers, self.wall())
 
 
-async def deliver_requests(watch: Watch, posting: Posting) -> None:
+async def deliver_requests(watch: Watch, posting: HttpPoster) -> None:
     """Post requests to addresses until cancelled; any number of processes may do it at once."""
     await _import_posting()
     places = asyncio.Semaphore(_AT_ONCE)
@@ -239,7 +239,7 @@ async def deliver_requests(watch: Watch, posting: Posting) -> None:
             nursery.start(_deliver(lease, places, posting), name=f"request {lease.task}")
 
 
-async def _deliver(lease: Lease, places: asyncio.Semaphore, posting: Posting) -> None:
+async def _deliver(lease: Lease, places: asyncio.Semaphore, posting: HttpPoster) -> None:
     try:
         with contextlib.suppress(AllswellError):  # the store is away, or somebody else has answered: it comes again
             await _post(lease, posting)
@@ -247,7 +247,7 @@ async def _deliver(lease: Lease, places: asyncio.Semaphore, posting: Posting) ->
         places.release()
 
 
-async def _post(lease: Lease, posting: Posting) -> None:
+async def _post(lease: Lease, posting: HttpPoster) -> None:
     from allswell.interfaces.notifications.posting import post
 
     task = lease.granted.task
@@ -277,7 +277,7 @@ async def _post(lease: Lease, posting: Posting) -> None:
         await lease.complete(_read(answer.body))
 
 
-def _failure(answer: Posted, now: int) -> Failure | None:
+def _failure(answer: HttpResponse, now: int) -> Failure | None:
     """What is wrong with an answer; None where it can be the result."""
     from allswell.interfaces.notifications.posting import failure_of
 

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from allswell.domain.question import DESTRUCTIVE, Question, Takes, does, in_order, labelled, takes
+from allswell.domain.question import DESTRUCTIVE, OptionInput, Question, does, in_order, labelled, takes
 from allswell.domain.task.model import State
 from allswell.domain.task.resubmit import way_back
 from allswell.engine.status.explanation import many, quoted
@@ -169,11 +169,11 @@ class DecisionScreen(ModalScreen[str]):
 
 
 _ENTRIES = {
-    Takes.WORDS: "your words",
-    Takes.REMARK: "a note, or empty",
-    Takes.TASKS: "the smaller tasks, by name, with ; between them",
-    Takes.TIME: "how long, such as 30m; empty: twice as long",
-    Takes.MONEY: "dollars in all; empty: twice as much",
+    OptionInput.WORDS: "your words",
+    OptionInput.REMARK: "a note, or empty",
+    OptionInput.TASKS: "the smaller tasks, by name, with ; between them",
+    OptionInput.TIME: "how long, such as 30m; empty: twice as long",
+    OptionInput.MONEY: "dollars in all; empty: twice as much",
 }
 LEAVE = BoardChoice("", "Leave it as it is")
 
@@ -202,15 +202,17 @@ class BoardActions:
         """Decide a question."""
         self._frame.for_humans("answer")
         wanted = {option.key: takes(option.act) for option in question.options}[key]
-        text = words if wanted in (Takes.WORDS, Takes.REMARK) else ""
-        parts = [{"name": one.strip()} for one in words.split(";") if one.strip()] if wanted is Takes.TASKS else []
+        text = words if wanted in (OptionInput.WORDS, OptionInput.REMARK) else ""
+        parts = (
+            [{"name": one.strip()} for one in words.split(";") if one.strip()] if wanted is OptionInput.TASKS else []
+        )
         await self._watch.answer(
             question.id,
             key,
             text,
             subtasks=parts,
-            timeout=with_unit(words.strip()) if wanted is Takes.TIME and words.strip() else None,
-            max_cost_usd=_dollars(words) if wanted is Takes.MONEY and words.strip() else None,
+            timeout=with_unit(words.strip()) if wanted is OptionInput.TIME and words.strip() else None,
+            max_cost_usd=_dollars(words) if wanted is OptionInput.MONEY and words.strip() else None,
             by=deciding(None),
         )
         await self._watch.sweep_once()

@@ -17,7 +17,7 @@ from textual.widgets import Footer, Input, Static
 
 from allswell.domain.task.model import ENDS, count_in_order
 from allswell.engine.status.explanation import many, rough
-from allswell.engine.status.live import LiveRow, LiveView, Part, live
+from allswell.engine.status.live import LiveRow, LiveSection, LiveView, live
 from allswell.engine.status.overview import EACH
 from allswell.errors import AllswellError
 from allswell.interfaces.cli.commands.status import HEAD_STYLES
@@ -299,7 +299,7 @@ class WatchApp(App[None]):
 
     def action_part(self, number: int) -> None:
         """The first row of a part."""
-        self.rows.go_to(list(Part)[number - 1])
+        self.rows.go_to(list(LiveSection)[number - 1])
 
     def action_help(self) -> None:
         """All keys."""

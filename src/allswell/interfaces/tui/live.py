@@ -25,7 +25,7 @@ from rich.text import Text
 from allswell.domain.task.model import OPEN_STATES, count_in_order
 from allswell.domain.values import hide
 from allswell.engine.status.explanation import rough, within
-from allswell.engine.status.overview import Board, Line, board, changes
+from allswell.engine.status.overview import Board, BoardLine, board, changes
 from allswell.interfaces.cli.commands.status import HEAD_STYLES, mark_of, said_of
 from allswell.interfaces.cli.context import CliContext, flush, write
 from allswell.interfaces.cli.rendering import typed_here, typed_in
@@ -154,7 +154,7 @@ def _cut(text: Text) -> Text:
     return text
 
 
-def _rows(lines: tuple[Line, ...], now: int, *, wide: bool) -> Table:
+def _rows(lines: tuple[BoardLine, ...], now: int, *, wide: bool) -> Table:
     """The tasks; a column in which nothing stands leaves its room to the others."""
     done, due = any(line.progress is not None for line in lines), any(line.due is not None for line in lines)
     noted = wide and any(line.note for line in lines)

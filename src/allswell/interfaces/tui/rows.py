@@ -20,9 +20,9 @@ from allswell.build.overview import why
 from allswell.domain.agents.cost import Spent
 from allswell.domain.ids import QuestionId
 from allswell.domain.question import Question, does, in_order
-from allswell.engine.status.explanation import Explanation, Next, Todo, ago, within
-from allswell.engine.status.live import LiveRow, Part
-from allswell.engine.status.verdict import ANYWHERE, Viewpoint
+from allswell.engine.status.explanation import Explanation, SuggestedAction, UpcomingStep, ago, within
+from allswell.engine.status.live import LiveRow, LiveSection
+from allswell.engine.status.verdict import ANYWHERE, LocalFacts
 from allswell.interfaces.cli.commands.show import cost_of
 from allswell.interfaces.cli.rendering import cut, harmless, in_words, plain, short, typed_here, typed_in, width_of
 from allswell.store.views import Views
@@ -31,7 +31,7 @@ from allswell.views.run import SpentShape
 # How a row is laid out: which columns each part has, how wide they are, and what stands in them.
 
 GAP = 2
-_MARKED = {Part.PROBLEM: "!", Part.QUESTION: "?"}
+_MARKED = {LiveSection.PROBLEM: "!", LiveSection.QUESTION: "?"}
 _STYLES = {
     "held": "cyan",
     "ready": "green",
@@ -51,7 +51,7 @@ _STYLES = {
 _DIM = "dim"
 
 
-class Cell(NamedTuple):
+class TableColumn(NamedTuple):
     """A column: what it is called, how wide it is at least, and how much of what is left it gets."""
 
     title: str
@@ -61,16 +61,33 @@ class Cell(NamedTuple):
 
 
 _COLUMNS = {
-    Part.PROBLEM: (Cell("", 20, 4), Cell("since", 7, right=True), Cell("next", 9, right=True), Cell("", 0, 1)),
-    Part.QUESTION: (Cell("", 20, 4), Cell("asked by", 10), Cell("since", 7, right=True)),
-    Part.AGENT: (Cell("", 10, 1), Cell("", 11), Cell("task", 10, 2), Cell("next", 9, right=True), Cell("", 0, 2)),
-    Part.TASK: (Cell("", 16, 2), Cell("", 8), Cell("who", 10), Cell("next", 9, right=True), Cell("", 0, 3)),
+    LiveSection.PROBLEM: (
+        TableColumn("", 20, 4),
+        TableColumn("since", 7, right=True),
+        TableColumn("next", 9, right=True),
+        TableColumn("", 0, 1),
+    ),
+    LiveSection.QUESTION: (TableColumn("", 20, 4), TableColumn("asked by", 10), TableColumn("since", 7, right=True)),
+    LiveSection.AGENT: (
+        TableColumn("", 10, 1),
+        TableColumn("", 11),
+        TableColumn("task", 10, 2),
+        TableColumn("next", 9, right=True),
+        TableColumn("", 0, 2),
+    ),
+    LiveSection.TASK: (
+        TableColumn("", 16, 2),
+        TableColumn("", 8),
+        TableColumn("who", 10),
+        TableColumn("next", 9, right=True),
+        TableColumn("", 0, 3),
+    ),
 }
 """The columns of each part; the last one of a width of nought is there only where there is room for it."""
 _LEAST = 12
 
 
-def widths(part: Part, room: int) -> list[int]:
+def widths(part: LiveSection, room: int) -> list[int]:
     """How wide the columns are in so much room; what does not fit at all is 0."""
     columns = _COLUMNS[part]
     taken = sum(one.width + GAP for one in columns) - GAP
@@ -82,7 +99,7 @@ def widths(part: Part, room: int) -> list[int]:
     return found
 
 
-def heading(part: Part, count: str, room: int) -> str:
+def heading(part: LiveSection, count: str, room: int) -> str:
     """The line above a part: what it is, how many, and what its columns are."""
     titles = [one.title for one in _COLUMNS[part]]
     titles[0] = f"{part.value.upper()} {count}"
@@ -96,14 +113,14 @@ def pieces(row: LiveRow, now: int, room: int) -> list[tuple[str, str]]:
     share = "" if row.progress is None else f" {row.progress:.0%}"
     state = _STYLES.get(row.state.partition(":")[0].partition(",")[0], "")
     match row.part:
-        case Part.PROBLEM:
+        case LiveSection.PROBLEM:
             cells = [(row.note or row.name, ""), (since, _DIM), (due, "cyan"), (row.ahead, _DIM)]
-        case Part.QUESTION:
+        case LiveSection.QUESTION:
             cells = [(row.name, _DIM if row.state == "dismissed" else ""), (row.who or "Allswell", ""), (since, _DIM)]
-        case Part.AGENT:
+        case LiveSection.AGENT:
             next_ = row.ahead if row.task is None or row.due is not None else row.note
             cells = [(row.name, ""), (row.state, state), (row.who + share, ""), (due, "cyan"), (next_, _DIM)]
-        case Part.TASK:
+        case LiveSection.TASK:
             mine = "bold yellow" if row.who == "you" else ""
             cells = [(row.name, ""), (row.state, state), (row.who, mine), (due, "cyan"), (row.ahead or row.note, _DIM)]
         case _:
@@ -117,7 +134,7 @@ def pieces(row: LiveRow, now: int, room: int) -> list[tuple[str, str]]:
     return [*shown, (" " * max(room - used, 0), "")]
 
 
-def _line(cells: list[str], part: Part, room: int) -> str:
+def _line(cells: list[str], part: LiveSection, room: int) -> str:
     sized = zip(cells, _COLUMNS[part], widths(part, room), strict=True)
     return "  " + (" " * GAP).join(_fitted(text, width, right=one.right) for text, one, width in sized if width)
 
@@ -147,15 +164,15 @@ class RowList(ScrollView, can_focus=True):
         Binding("end,G", "move(1000000)", "Last", show=False),
     ]
 
-    class Chosen(Message):
+    class RowChosen(Message):
         """Another row was chosen, or the chosen one has gone."""
 
-    class Reached(Message):
+    class LastRowReached(Message):
         """The last row was reached: there may be more to load."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name=name)
-        self._lines: list[LiveRow | tuple[Part, str]] = []
+        self._lines: list[LiveRow | tuple[LiveSection, str]] = []
         self._at = 0
         self._now = 0
 
@@ -185,7 +202,7 @@ class RowList(ScrollView, can_focus=True):
         self.refresh()
         if before is None or self.chosen is None or self.chosen.key != before.key:
             self._keep_in_sight()
-            self.post_message(self.Chosen())
+            self.post_message(self.RowChosen())
 
     def tick(self, now: int) -> None:
         """Time has passed: the countdowns go on."""
@@ -225,13 +242,13 @@ class RowList(ScrollView, can_focus=True):
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
-    def choose(self, key: tuple[Part, str]) -> None:
+    def choose(self, key: tuple[LiveSection, str]) -> None:
         """Choose a row by its key, if it is there."""
         for index, line in enumerate(self._lines):
             if isinstance(line, LiveRow) and line.key == key:
                 self._go(index)
 
-    def go_to(self, part: Part) -> None:
+    def go_to(self, part: LiveSection) -> None:
         """Choose the first row of a part, if it has any."""
         for index, line in enumerate(self._lines):
             if isinstance(line, LiveRow) and line.part is part:
@@ -247,7 +264,7 @@ class RowList(ScrollView, can_focus=True):
         wanted = at + by
         self._go(places[min(max(wanted, 0), len(places) - 1)])
         if wanted >= len(places) - 1 and by > 0:
-            self.post_message(self.Reached())
+            self.post_message(self.LastRowReached())
 
     def action_page(self, by: int) -> None:
         """Choose a row a page away."""
@@ -262,7 +279,7 @@ class RowList(ScrollView, can_focus=True):
     def _go(self, index: int) -> None:
         if index != self._at:
             self._at = index
-            self.post_message(self.Chosen())
+            self.post_message(self.RowChosen())
         self._keep_in_sight()
         self.refresh()
 
@@ -281,12 +298,12 @@ class RowList(ScrollView, can_focus=True):
         self._keep_in_sight()
 
 
-def _under_headings(rows: Sequence[LiveRow], unseen: int | None) -> list[LiveRow | tuple[Part, str]]:
-    lines: list[LiveRow | tuple[Part, str]] = []
-    for part in Part:
+def _under_headings(rows: Sequence[LiveRow], unseen: int | None) -> list[LiveRow | tuple[LiveSection, str]]:
+    lines: list[LiveRow | tuple[LiveSection, str]] = []
+    for part in LiveSection:
         own = [row for row in rows if row.part is part]
         if own:
-            more = 0 if part is not Part.TASK else unseen
+            more = 0 if part is not LiveSection.TASK else unseen
             count = (
                 f"{len(own):,}" if more == 0 else f"{len(own):,}, and more" if more is None else f"{len(own) + more:,}"
             )
@@ -308,10 +325,10 @@ class RowDetails(msgspec.Struct, frozen=True):
     spent: Spent | None = None
 
 
-async def read_about(views: Views, row: LiveRow, place: Viewpoint = ANYWHERE) -> RowDetails:
+async def read_about(views: Views, row: LiveRow, place: LocalFacts = ANYWHERE) -> RowDetails:
     """Read it; a bounded number of rows."""
     question = None if row.question is None else await views.view_question(QuestionId(row.question))
-    if row.part is Part.QUESTION or row.task is None:
+    if row.part is LiveSection.QUESTION or row.task is None:
         return RowDetails(row, question=question)
     told = typed_in(await why(views, row.task, pause=place.pause, still_running=place.still_running))
     spent = (await views.view_spent("task", (row.task,))).get(row.task)
@@ -322,7 +339,7 @@ def in_text(about: RowDetails, now: int) -> Text:
     """All of it in words; whatever came from outside is data."""
     row, text = about.row, Text()
     text.append(plain(_title(about)), "bold").append(f"  {plain(row.question or row.task or '')}\n", "dim")
-    if row.part is Part.AGENT and row.note:
+    if row.part is LiveSection.AGENT and row.note:
         seen = "" if row.since is None else f" ({ago(row.since, now)})"
         text.append(f"{plain(row.note)}{seen}\n")
     if about.question is not None:
@@ -335,16 +352,16 @@ def in_text(about: RowDetails, now: int) -> Text:
             text.append(f"Cost so far: {cost_of(SpentShape.of(about.spent))}\n")
         _add_todo(text, about.told.todo)
     elif about.question is None and row.command:
-        _add_todo(text, (Todo("Type", typed_here(row.command)),))
+        _add_todo(text, (SuggestedAction("Type", typed_here(row.command)),))
     return text
 
 
 def _title(about: RowDetails) -> str:
     row = about.row
     match row.part:
-        case Part.AGENT:
+        case LiveSection.AGENT:
             return f"{row.name} is {row.state}"
-        case Part.QUESTION:
+        case LiveSection.QUESTION:
             return row.note
         case _:
             return row.name if about.told is None else about.told.name
@@ -362,14 +379,18 @@ def _add_question(text: Text, question: Question, now: int) -> None:
         )
 
 
-def _with_row(nexts: Sequence[Next], row: LiveRow) -> list[Next]:
+def _with_row(nexts: Sequence[UpcomingStep], row: LiveRow) -> list[UpcomingStep]:
     """What comes next, with what the row says of it: a supervisor may see more than the store does."""
     routine = [one for one in nexts if not one.routine]
     known = row.due is None or any(one.at == row.due for one in nexts)
-    return routine if known else [Next(row.due, f"{row.who if row.part is Part.TASK else 'it'} {row.ahead}"), *routine]
+    return (
+        routine
+        if known
+        else [UpcomingStep(row.due, f"{row.who if row.part is LiveSection.TASK else 'it'} {row.ahead}"), *routine]
+    )
 
 
-def _add_next(text: Text, nexts: Sequence[Next], now: int) -> None:
+def _add_next(text: Text, nexts: Sequence[UpcomingStep], now: int) -> None:
     if nexts:
         text.append("Next\n", "bold")
     for one in nexts[:_NEXT_MOST]:
@@ -377,7 +398,7 @@ def _add_next(text: Text, nexts: Sequence[Next], now: int) -> None:
         text.append(f"  {when:<10}", "cyan").append(f"{plain(in_words(one.what))}\n")
 
 
-def _add_todo(text: Text, todo: Sequence[Todo]) -> None:
+def _add_todo(text: Text, todo: Sequence[SuggestedAction]) -> None:
     if todo:
         text.append("You could\n", "bold")
     for one in todo:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent
-from allswell.domain.agents.status import Condition, Presence, is_alive
+from allswell.domain.agents.status import AgentCondition, Presence, is_alive
 from allswell.domain.ids import TaskId
 from allswell.domain.mesh.comms import COMMS_HEARS, STATUSES, Comm
 from allswell.domain.mesh.health import Ledger, healthy_at, score
@@ -22,7 +22,7 @@ from allswell.interfaces.web.screen import address, choice_of, number_of, text_o
 from allswell.views.agent import load_crew
 
 PAGE = 50
-HEALTHS = (*(condition.value for condition in Condition), IDLE, ABSENT)
+HEALTHS = (*(condition.value for condition in AgentCondition), IDLE, ABSENT)
 
 
 class SupervisorRow(Struct, frozen=True):

@@ -51,7 +51,7 @@ from allswell.interfaces.web import (
 from allswell.interfaces.web import (
     tasks as task,
 )
-from allswell.interfaces.web.live import DEEDS, Action, Drawings, frames
+from allswell.interfaces.web.live import DEEDS, Action, ScreenCache, frames
 from allswell.interfaces.web.screen import STATIC, TEMPLATES, PageScreen
 
 # Logging in and out: by a link that works once, or by a key; then a cookie stands for the key.
@@ -160,7 +160,7 @@ class Page:
         self._house = house
         self._limits = limits
         self._secure = secure
-        self._drawings = Drawings()
+        self._drawings = ScreenCache()
         self._csrf_mark = f"csrf-{secrets.token_hex(16)}"
         """Stands in a drawing, which many share, where each has its own token; no text of an agent's can contain it."""
         routes = [

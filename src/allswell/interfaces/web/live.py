@@ -35,7 +35,7 @@ BEAT = b"event: beat\ndata: still here\n\n"
 Draw = Callable[[], Awaitable[str]]
 
 
-class Drawings:
+class ScreenCache:
     """The last drawing of each screen, for all who look at it at the same time."""
 
     def __init__(self) -> None:

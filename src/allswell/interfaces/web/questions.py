@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from allswell.domain.agents.log import LogEntry, entries
-from allswell.domain.question import Takes, in_order, takes
+from allswell.domain.question import OptionInput, in_order, takes
 from allswell.domain.task.model import Task, count_in_order
-from allswell.engine.status.overview import AGENTS, Front, Hand, OpenQuestion, front
+from allswell.engine.status.overview import AGENTS, BusyAgent, OpenQuestion, StatusOverview, front
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.screen import number_of
 from allswell.interfaces.web.timeline import DrawnLease, DrawnWaterfall, draw_lease, draw_waterfall
@@ -123,7 +123,7 @@ class ShownQuestion(Struct, frozen=True):
     """A question as a card."""
 
     asked: OpenQuestion
-    options: Sequence[tuple[OptionShape, Takes | None]]
+    options: Sequence[tuple[OptionShape, OptionInput | None]]
     """Each way to answer, and what it takes beside its button, if anything."""
     output: list[str]
     """What its task printed last."""
@@ -132,7 +132,7 @@ class ShownQuestion(Struct, frozen=True):
 def show_question(call: RequestContext, one: OpenQuestion) -> ShownQuestion:
     """A question with what one must know to answer it."""
     ways = [(OptionShape.of(option), takes(option.act)) for option in in_order(one.question.options)]
-    options = [(option, None if wanted is Takes.REMARK else wanted) for option, wanted in ways]
+    options = [(option, None if wanted is OptionInput.REMARK else wanted) for option, wanted in ways]
     output = [] if one.task is None else last_lines(call.house.home, one.task.task, _LAST_LINES)
     return ShownQuestion(one, options, output)
 
@@ -143,14 +143,14 @@ def show_question(call: RequestContext, one: OpenQuestion) -> ShownQuestion:
 class ShownAgent(Struct, frozen=True):
     """An agent as a row."""
 
-    hand: Hand
+    hand: BusyAgent
     bar: DrawnLease | None
 
 
 class FrontScreen(Struct, frozen=True):
     """All that the template shows."""
 
-    front: Front
+    front: StatusOverview
     now: int
     verdict: str
     counts: list[tuple[str, int]]

@@ -10,7 +10,7 @@ from allswell.build.overview import glance_at_builds
 from allswell.build.state import BuildRows, kept_spec
 from allswell.domain.access.rights import check_beside
 from allswell.domain.build.limits import BUILD_ROLE
-from allswell.domain.build.state import BuildGlance, ComponentStanding, work_on
+from allswell.domain.build.state import BuildGlance, ComponentStatus, work_on
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry
 from allswell.domain.run.run import Run
@@ -154,7 +154,7 @@ class BuildsScreen(Struct, frozen=True):
 class BuildRow(Struct, frozen=True):
     """One component."""
 
-    one: ComponentStanding
+    one: ComponentStatus
     doing: str
     missing: list[str]
     """What it needs and is not merged."""
@@ -212,7 +212,7 @@ async def look(call: RequestContext) -> BuildScreen:
     )
 
 
-def _component_thing(one: ComponentStanding) -> GraphThing:
+def _component_thing(one: ComponentStatus) -> GraphThing:
     under = f"{clean(one.holder, 20)}" if one.holder and one.state == "held" else one.state
     href = f"#c-{one.name}" if one.task is None else place_of(one.task)
     return GraphThing(one.name, one.name, one.state, under, href, one.needs)

@@ -18,7 +18,7 @@ from allswell.domain.task.model import OPEN, State, Task, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
 from allswell.engine.status.explanation import Explanation, Span, clean, many
 from allswell.engine.status.overview import OpenQuestion
-from allswell.engine.status.services import Facts
+from allswell.engine.status.services import TaskFacts
 from allswell.engine.status.task import outcome
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
@@ -200,7 +200,7 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
     last = shown.questions[-_QUESTIONS:][::-1]
     asked = [await views.view_question(QuestionId(one.question_id)) for one in last if one.closed_at is None]
     output = await asyncio.to_thread(read_tail, call.house.home, task)
-    lease = None if row.lease is None else Facts(now, runs={} if run is None else {run.id: run}).lease_of(row)
+    lease = None if row.lease is None else TaskFacts(now, runs={} if run is None else {run.id: run}).lease_of(row)
     limit = None if lease is None else lease.limit_at
     payload, result = bytes(shown.payload).decode(), bytes(shown.result).decode()
     ended = shown.attempts[: -_ATTEMPTS - 1 : -1]

@@ -15,7 +15,7 @@ from allswell.domain.lease.model import LeaseRow, asked_at, idles_at
 from allswell.engine.status.explanation import Span, clean, length, rough
 from allswell.engine.status.task import outcome
 from allswell.engine.status.timeline import TaskLane, Waterfall
-from allswell.flows.graph import Arrangement, arrange
+from allswell.flows.graph import GraphLayout, arrange
 
 _BACK = ("released", "parked", "cancelled", "skipped", "split")
 _ASKED_MOST = 12
@@ -23,7 +23,7 @@ _ASKED_MOST = 12
 _WORDS = {"waiting": "waited", "asked": "waited", "paused": "paused", "ready": "was in the queue"}
 
 
-class Piece(Struct, frozen=True):
+class BarPiece(Struct, frozen=True):
     """A stretch on a bar, in percent of its width."""
 
     left: float
@@ -51,7 +51,7 @@ class DrawnLane(Struct, frozen=True):
     task: str
     name: str
     state: str
-    pieces: list[Piece]
+    pieces: list[BarPiece]
     ticks: list[BarMark]
     took: str
     says: str
@@ -119,7 +119,7 @@ def _end(start: int, now: int, limits: Sequence[int]) -> int:
 
 def _lane(lane: TaskLane, start: int, end: int, now: int) -> DrawnLane:
     pieces = [
-        Piece(
+        BarPiece(
             _share(span.start, start, end),
             round(max(_share(span.end, start, end) - _share(span.start, start, end), 0.3), 2),
             style_of(span),
@@ -322,13 +322,13 @@ def _said(thing: GraphThing, needs: Mapping[str, Sequence[str]], by_id: Mapping[
     return f"{clean(thing.name, 40)} ({thing.state})" + (f" needs {before}" if before else "")
 
 
-def _corner(placed: Arrangement, wave: int, row: int) -> tuple[float, float]:
+def _corner(placed: GraphLayout, wave: int, row: int) -> tuple[float, float]:
     """The upper left corner of a place; a short wave stands in the middle."""
     down = (max(placed.sizes) - placed.sizes[wave]) / 2 + row
     return _MARGIN + wave * (_WIDE + _GAP_X), _MARGIN + down * (_HIGH + _GAP_Y)
 
 
-def _path(placed: Arrangement, start: str, end: str, rows: Sequence[int]) -> str:
+def _path(placed: GraphLayout, start: str, end: str, rows: Sequence[int]) -> str:
     first = placed.wave[start]
     through = [(first + number, row) for number, row in enumerate((placed.row[start], *rows))]
     corners = [_corner(placed, wave, row) for wave, row in [*through, (placed.wave[end], placed.row[end])]]

@@ -18,8 +18,8 @@ from typing import Any, Unpack
 
 import msgspec
 
-from allswell.domain.agents.cost import Expense, Meter, told_expense
-from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
+from allswell.domain.agents.cost import Expense, UsageCounter, told_expense
+from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.fleet import AgentSpec, longer_idle
 from allswell.domain.agents.status import named
 from allswell.domain.duration import Duration, parse
@@ -34,7 +34,7 @@ from allswell.domain.service.classify import failure_of
 from allswell.domain.task.model import OPEN, raised
 from allswell.domain.values import to_json
 from allswell.engine.lease import Lease
-from allswell.engine.mesh import COMES_WITHIN, Requested, Wishes
+from allswell.engine.mesh import COMES_WITHIN, Requested, RequestOptions
 from allswell.errors import AllswellError, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import say
@@ -141,7 +141,7 @@ class Work:
         """Hand a focused request to an expert, and keep working; without a timeout it has `delegation_timeout`."""
         return await self._lease.delegate(role, name, payload=payload, timeout=timeout)
 
-    async def request(self, to: str, kind: str, summary: str, **wishes: Unpack[Wishes]) -> Requested:
+    async def request(self, to: str, kind: str, summary: str, **wishes: Unpack[RequestOptions]) -> Requested:
         """Ask another agent, and wait for the answer; where it is blocked, this attempt is over: return then."""
         request = await self._lease.send_request(to, kind, summary, waits=COMES_WITHIN, **wishes)
         self.waits_for.append(request)
@@ -182,7 +182,7 @@ class SyncWork:
         """Whether the attempt is over, whatever the function returns."""
         self._socket = socket
 
-    def checkin(self, note: str = "", *, progress: float | None = None) -> agent_socket.ToldAgent | None:
+    def checkin(self, note: str = "", *, progress: float | None = None) -> agent_socket.AgentNotice | None:
         """Prove progress; the answer carries the watch's orders."""
         return say(self._socket, agent_socket.CheckInMessage(note=note, progress=progress)).orders
 
@@ -198,7 +198,7 @@ class SyncWork:
         self.is_over = self.is_over or not hold
         return None if asked is None else asked.id
 
-    def request(self, to: str, kind: str, summary: str, **wishes: Unpack[Wishes]) -> Requested:
+    def request(self, to: str, kind: str, summary: str, **wishes: Unpack[RequestOptions]) -> Requested:
         """Ask another agent, and wait for the answer; where it is blocked, this attempt is over: return then."""
         timeout, again, kept = wishes.get("timeout"), wishes.get("again"), wishes.get("kept")
         word = agent_socket.AskAgentMessage(
@@ -321,7 +321,7 @@ class FunctionRun:
         self._grace = spec.grace
         if lease.length is not None:
             lease.reserve = stop_reserve(lease.length, spec.grace)
-        self._meter, self._ledger = Meter(), ExchangeLedger(bodies=False)
+        self._meter, self._ledger = UsageCounter(), ExchangeLedger(bodies=False)
         self._paying = CostReporter(lease, self._meter, lambda why: self.stop(why, End.COSTLY))
         self._work = Work(told_of(brief, lease), lease, self._note, self._spent)
         self._folder = brief.folder
@@ -329,7 +329,7 @@ class FunctionRun:
         idle, longer = raised(spec.idle, lease.idle_override), f"let it check in, or {longer_idle(spec)}"
         env = allowed_environment(spec.env, more=spec.pass_env)
         order = LaunchSpec((spec.function,), "", brief.folder, env)
-        self._verifying = Verifying(order, lease, lambda what: self._see(Sign.PROTOCOL, what))
+        self._verifying = Verifying(order, lease, lambda what: self._see(EvidenceKind.PROTOCOL, what))
         self._judge = LimitChecker(AttemptLimits(idle=idle, longer_idle=longer), lease, self, clock)
 
     session = neighbour = None
@@ -346,9 +346,9 @@ class FunctionRun:
         return f"asked for help: {', '.join(self._work.waits_for)}" if self._work.waits_for else None
 
     def _note(self, what: str) -> None:
-        self._see(Sign.CHECKIN, what)
+        self._see(EvidenceKind.CHECKIN, what)
 
-    def _see(self, sign: Sign, what: str) -> None:
+    def _see(self, sign: EvidenceKind, what: str) -> None:
         self._standing = self._standing.heard(Evidence(sign, self._clock.monotonic(), what))
 
     def _spent(self, more: Expense) -> None:
@@ -421,7 +421,7 @@ class FunctionRun:
             if lease.over:
                 return judge.so(End.ASKED, "it let go of the task")
             if self._work.waits_for:
-                self._see(Sign.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
+                self._see(EvidenceKind.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
             verdict = judge.verdict()
             if verdict is not None and not await judge.goes_on(verdict):
                 return verdict if judge.is_cut_off(verdict) else await as_the_store_has_it(lease, verdict)

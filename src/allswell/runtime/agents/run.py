@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
+from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
@@ -182,7 +182,7 @@ class CommandRun(AttemptRunner):
 
     def answered(self, note: str) -> None:
         """It has checked in, in its own output."""
-        self.note(Evidence(Sign.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
+        self.note(Evidence(EvidenceKind.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
 
     def _orders(self) -> Mapping[str, object]:
         """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""

@@ -22,7 +22,7 @@ What follows for the task is the caller's to say: an attempt tells the store onl
 its socket, and that it has made progress. See docs/run.md and docs/attempts.md.
 """
 
-from allswell.domain.agents.evidence import Evidence, Sign
+from allswell.domain.agents.evidence import Evidence, EvidenceKind
 from allswell.domain.receipts.receipt import End, Receipt
 from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome, LaunchSpec, order_for
 from allswell.runtime.attempt.orphans import OrphanedAttempt, give_back, settle, settle_left
@@ -39,6 +39,7 @@ __all__ = [
     "AttemptRunner",
     "End",
     "Evidence",
+    "EvidenceKind",
     "InFlightRecord",
     "LaunchSpec",
     "OrphanedAttempt",
@@ -46,7 +47,6 @@ __all__ = [
     "Receipts",
     "RetryLoop",
     "SharedSampler",
-    "Sign",
     "StateDir",
     "give_back",
     "order_for",

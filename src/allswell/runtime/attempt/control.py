@@ -22,11 +22,11 @@ from typing import assert_never
 import msgspec
 
 from allswell.domain.agents import quota as rules
-from allswell.domain.agents.cost import Expense, Meter, shown, told_expense
+from allswell.domain.agents.cost import Expense, UsageCounter, shown, told_expense
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
-from allswell.domain.agents.evidence import EvidenceState, Sign
+from allswell.domain.agents.evidence import EvidenceKind, EvidenceState
 from allswell.domain.agents.output import with_denied
-from allswell.domain.agents.quota import TOLD_EVERY, Merging, Quota, QuotaUse
+from allswell.domain.agents.quota import TOLD_EVERY, CheckinMerge, Quota, QuotaUse
 from allswell.domain.duration import parse
 from allswell.domain.ids import CommandId, Millis, QuestionId, TaskId, is_request
 from allswell.domain.lease.holder import Orders, check_given_back
@@ -43,6 +43,7 @@ from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
 from allswell.runtime.agent_socket import (
     KEPT,
     LONGEST,
+    AgentNotice,
     AnyWord,
     AskAgentMessage,
     AskMessage,
@@ -57,7 +58,6 @@ from allswell.runtime.agent_socket import (
     RespondMessage,
     SocketReply,
     SpendMessage,
-    ToldAgent,
     read_word,
 )
 from allswell.runtime.attempt.outcome import OutcomeReport
@@ -91,12 +91,12 @@ class QuotaTracker:
         now = self._clock.monotonic()
         told, noted = now - self._told_at, now - self._noted_at
         merging, self._spent = rules.check_in(self._quota, self._spent, len(note.encode()), told, noted)
-        if merging is Merging.MERGED:
+        if merging is CheckinMerge.MERGED:
             if self._later is None or self._later.done():
                 self._later = asyncio.ensure_future(self._tell_later(lease, TOLD_EVERY - told))
             return None
         self._told_at = now
-        if merging is Merging.BARE:
+        if merging is CheckinMerge.BARE:
             return await lease.checkin(progress=progress)
         self._noted_at = now
         return await lease.checkin(note, progress=progress)
@@ -124,7 +124,7 @@ _PATIENCE = 10.0
 class CostReporter:
     """Follows what one attempt costs."""
 
-    def __init__(self, lease: Lease, meter: Meter, stop: Callable[[str], None]) -> None:
+    def __init__(self, lease: Lease, meter: UsageCounter, stop: Callable[[str], None]) -> None:
         self._lease = lease
         self._meter = meter
         self._stop = stop
@@ -210,7 +210,7 @@ class CheckinForwarder:
             self._task.cancel()
 
     async def _tell(self) -> None:
-        while (seen := self._standing().last.get(Sign.PROTOCOL)) is not None and seen.at > self._told_at:
+        while (seen := self._standing().last.get(EvidenceKind.PROTOCOL)) is not None and seen.at > self._told_at:
             await asyncio.sleep(max(self._told_at + self._lease.tells_every - self._clock.monotonic(), 0) / 1_000)
             self._told_at = self._clock.monotonic()
             with contextlib.suppress(AllswellError):  # a loss stands in the lease; that the store is away passes
@@ -669,7 +669,7 @@ class ControlHandler:
         self.last_word = verb
         self._heard(f"its last report: {verb}")
 
-    async def _orders(self, orders: Orders | None = None) -> ToldAgent:
+    async def _orders(self, orders: Orders | None = None) -> AgentNotice:
         for id_, closed in self._asked.items():
             if closed is None:
                 with contextlib.suppress(Unavailable):  # what was said has been taken all the same
@@ -682,7 +682,7 @@ class ControlHandler:
         )
         more = dict({} if self._more is None else self._more())
         inbox = more.pop("inbox", ())
-        return ToldAgent(
+        return AgentNotice(
             remaining_ms=None if self._lease.limit is None else self._lease.until_limit,
             deadline=None if self._lease.limit is None else Millis(self._lease.deadline),
             checkin=orders is not None and orders.asked,

@@ -44,7 +44,14 @@ from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agent_socket import SECRET, VARIABLE, outsiders_may_speak
 from allswell.runtime.host import boot_id
-from allswell.runtime.process import Ending, Result, allowed_environment, checked_argv, checked_cwd, find_program
+from allswell.runtime.process import (
+    EndCause,
+    ProcessResult,
+    allowed_environment,
+    checked_argv,
+    checked_cwd,
+    find_program,
+)
 from allswell.runtime.process.command import DEFAULT_CAP
 from allswell.runtime.propagation import HANDOVER, HANDOVER_FILE
 from allswell.runtime.receipts import StateDir
@@ -162,7 +169,7 @@ class AttemptOutcome:
     end: End
     reason: str
     """In words."""
-    result: Result | None = None
+    result: ProcessResult | None = None
     """How the process tree ended; None if it never started."""
     limit: int | None = None
     """The limit that it has reached, in ms."""
@@ -211,7 +218,7 @@ class AttemptOutcome:
     @property
     def by_itself(self) -> bool:
         """Whether the command ended without anybody's order."""
-        return self.result is not None and self.result.ending in (Ending.EXITED, Ending.SIGNALLED)
+        return self.result is not None and self.result.ending in (EndCause.EXITED, EndCause.SIGNALLED)
 
     @property
     def exit_code(self) -> int | None:
@@ -342,7 +349,7 @@ def _json(payload: object) -> str:
     return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
 
 
-class ToldAttempt:
+class HandoverPlaces:
     """The places where a command finds its handover, while its attempt lasts; none where there is no handover."""
 
     def __init__(self, order: LaunchSpec, file: Path) -> None:

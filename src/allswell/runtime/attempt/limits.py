@@ -22,7 +22,7 @@ from allswell.domain.receipts.receipt import End, taken_away
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, LeaseLost
 from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome
-from allswell.runtime.process import Ending, Result
+from allswell.runtime.process import EndCause, ProcessResult
 from allswell.timing.clock import Clock
 
 _AWAKE = 2_000
@@ -168,20 +168,20 @@ class LimitChecker:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: Result, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> AttemptOutcome:
+    def by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> AttemptOutcome:
         """How it ended, if nobody ended it; its last line may say what its exit code does not."""
         return replace(self._by_itself(result, last_line, denied), denied=denied)
 
-    def _by_itself(self, result: Result, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
+    def _by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
         said = self._last_word()
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
-        if self._lease.blocked_on is not None and result.ending is Ending.EXITED:
+        if self._lease.blocked_on is not None and result.ending is EndCause.EXITED:
             return self.so(End.RELEASED, f"blocked: no answer to {self._lease.blocked_on}", result=result)
         if self._was_interrupted(result):
             how = f"exit code {result.exit_code}" if result.signal is None else f"signal {_name_of(result.signal)}"
             return self.so(End.INTERRUPTED, f"Ctrl-C was typed, and it ended with {how}", result=result)
-        if result.ending is Ending.EXITED:
+        if result.ending is EndCause.EXITED:
             failure = not_done(last_line) or (plain_refusal(last_line) if result.exit_code else None)
             code = f"exit code {result.exit_code}"
             if failure is not None:
@@ -191,14 +191,14 @@ class LimitChecker:
             if result.exit_code == 0:
                 return self.so(End.DONE, code, result=result)
             return self.so(End.FAILED, f"{code}{self._refused()}", result=result)
-        if result.ending is Ending.SIGNALLED and result.signal is not None:
+        if result.ending is EndCause.SIGNALLED and result.signal is not None:
             return self.so(End.SIGNALLED, f"signal {_name_of(result.signal)}{self._refused()}", result=result)
-        if result.ending is Ending.STOPPED:
+        if result.ending is EndCause.STOPPED:
             return self.so(End.INTERRUPTED, "its reaper was told to stop", result=result)
         return self.so(End.LOST, _lost(result), result=result)
 
-    def _was_interrupted(self, result: Result) -> bool:
-        if self.interrupted_at is None or result.ending not in (Ending.EXITED, Ending.SIGNALLED):
+    def _was_interrupted(self, result: ProcessResult) -> bool:
+        if self.interrupted_at is None or result.ending not in (EndCause.EXITED, EndCause.SIGNALLED):
             return False
         return result.exit_code != 0 and self._clock.monotonic() - self.interrupted_at <= _AFTER_INTERRUPT
 
@@ -210,14 +210,16 @@ class LimitChecker:
         reason = f"it said {said} while it was being ended ({ended.reason})"
         return replace(ended, end=_BY_WORD[said], reason=reason, limit=None)
 
-    def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> AttemptOutcome:
+    def so(
+        self, end: End, reason: str, limit: int | None = None, *, result: ProcessResult | None = None
+    ) -> AttemptOutcome:
         """An end, with all that was seen until now."""
         standing = self._seen.standing
         elapsed = self._clock.monotonic() - standing.began
         return AttemptOutcome(end, reason, result, limit, elapsed, standing, self._seen.session)
 
 
-def _lost(result: Result) -> str:
+def _lost(result: ProcessResult) -> str:
     if result.survivors:
         return "its reaper was killed"
     if result.proven:
@@ -258,10 +260,10 @@ async def as_the_store_has_it(lease: Lease, ended: AttemptOutcome) -> AttemptOut
     return replace(ended, end=end, reason=reason, limit=lease.limit if end is End.TIMEOUT else ended.limit)
 
 
-def overtaken(ended: AttemptOutcome, result: Result) -> AttemptOutcome:
+def overtaken(ended: AttemptOutcome, result: ProcessResult) -> AttemptOutcome:
     """An end that was decided, with how the tree then ended: it may have been quicker than we were."""
     reason = ended.reason
-    if result.ending is Ending.EXITED:
+    if result.ending is EndCause.EXITED:
         reason = f"exit code {result.exit_code}; before that, {reason}"
     return replace(ended, result=result, reason=reason)
 

@@ -77,14 +77,14 @@ class OrphanedTask(msgspec.Struct, frozen=True):
     """Where its payload says that it is worked on."""
 
 
-class _Asked(msgspec.Struct):
+class _StoreReply(msgspec.Struct):
     cwd: str = ""
 
 
 class _Payload(msgspec.Struct):
     """As much as is wanted of what commands and steps of flows carry."""
 
-    run: _Asked | str = ""
+    run: _StoreReply | str = ""
     folder: str = ""
 
 
@@ -107,7 +107,7 @@ def _place(payload: str | None) -> str | None:
         said = msgspec.json.decode(payload or "null", type=_Payload)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return (said.run.cwd if isinstance(said.run, _Asked) else said.folder) or None
+    return (said.run.cwd if isinstance(said.run, _StoreReply) else said.folder) or None
 
 
 def disagreement(

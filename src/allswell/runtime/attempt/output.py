@@ -38,7 +38,7 @@ from allswell.domain.agents.usage import Usage
 from allswell.domain.ids import TaskId, is_file_name
 from allswell.domain.receipts.receipt import Receipt
 from allswell.runtime.attempt.launch import Echo
-from allswell.runtime.process import Result
+from allswell.runtime.process import ProcessResult
 from allswell.runtime.process.apart.output import PIECE
 from allswell.runtime.process.command import DEFAULT_CAP
 from allswell.runtime.workspace.files import create, open_plain, open_there, own_folder, remove_file
@@ -479,7 +479,7 @@ class Streams:
         await self.drained(lambda: loop.time() >= until)
         await asyncio.sleep(0)  # what has been heard is noted on the loop
 
-    def kept(self, printed: Result | None) -> tuple[Path | None, Path | None]:
+    def kept(self, printed: ProcessResult | None) -> tuple[Path | None, Path | None]:
         """The files by stream; None where nothing was printed."""
         if printed is None:
             return None, None

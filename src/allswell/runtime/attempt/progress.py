@@ -22,14 +22,14 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
-from allswell.domain.agents.cost import Expense, Meter
+from allswell.domain.agents.cost import Expense, UsageCounter
 from allswell.domain.agents.evidence import (
     NOT_WORK,
     PROGRESS,
     Evidence,
+    EvidenceKind,
     EvidenceState,
     ProcessSample,
-    Sign,
     TreeSample,
     at_work,
     in_one_folder,
@@ -73,7 +73,7 @@ class WorkPlace:
     """The folder of all the notes of its store."""
 
 
-class Neighbours:
+class AttemptRegistry:
     """The attempts of one process, and how to find those of others."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ Prints = Mapping[str, Print]
 """The files of a folder at one moment, by name."""
 
 
-class WorkLook:
+class FolderComparison:
     """One folder, compared with how it was at the last look."""
 
     def __init__(self, folder: str | os.PathLike[str], most: int = MOST, ours: str | None = None) -> None:
@@ -264,7 +264,7 @@ def _written(pid: int) -> int:
 # Evidence is gathered for all of them together: one thread hears what they print (`output.OutputMultiplexer`), one walk
 # through
 # /proc looks at every tree whose turn it is, and a folder in which several work is looked at once for all of them. Who
-# shares a folder with whom is known here, too (`Neighbours`).
+# shares a folder with whom is known here, too (`AttemptRegistry`).
 
 _ON_THE_SECOND = 2.0
 """Seconds between two looks, from which on they are taken on the full second, together with those of others."""
@@ -278,7 +278,7 @@ T = TypeVar("T")
 Tree = Mapping[tuple[int, int], ProcessSample]
 
 
-class FolderSeen(NamedTuple):
+class FolderState(NamedTuple):
     """A folder at one moment."""
 
     prints: Prints
@@ -294,9 +294,9 @@ class SharedSampler:
         self._loop = asyncio.get_running_loop()
         self._wanted: list[tuple[int, asyncio.Future[Tree]]] = []
         self._walking: asyncio.Task[None] | None = None
-        self._folders: dict[object, tuple[float, asyncio.Future[FolderSeen]]] = {}
+        self._folders: dict[object, tuple[float, asyncio.Future[FolderState]]] = {}
         """The last look at each folder, with the moment at which it began."""
-        self._neighbours = Neighbours()
+        self._neighbours = AttemptRegistry()
         self._notes: dict[object, tuple[float, asyncio.Future[dict[str, InFlightRecord]]]] = {}
         """Who else was at work, by the folder of the notes, with the moment at which that was read."""
 
@@ -331,7 +331,7 @@ class SharedSampler:
                 else:
                     wanted.set_exception(error)
 
-    async def look_at_work(self, look: WorkLook, *, since: float) -> FolderSeen:
+    async def look_at_work(self, look: FolderComparison, *, since: float) -> FolderState:
         """A folder as it was at some moment after `since`, on the loop's clock."""
         began, seen = self._folders.get(look.about, (-math.inf, None))
         if seen is None or began < since:
@@ -366,9 +366,9 @@ def _read_all(reapers: list[int]) -> list[Tree]:
     return [look_at(reaper) for reaper in reapers]
 
 
-def _timed(look: WorkLook) -> FolderSeen:
+def _timed(look: FolderComparison) -> FolderState:
     began = time.monotonic()
-    return FolderSeen(look.look(), time.monotonic() - began)
+    return FolderState(look.look(), time.monotonic() - began)
 
 
 _QUOTED = 120
@@ -401,7 +401,7 @@ class ProgressMonitor:
         self.standing = EvidenceState(clock.monotonic())
         self.session: tuple[str, str] | None = None
         """The agent's own session, where its protocol names it: dialect and id."""
-        self.meter = Meter()
+        self.meter = UsageCounter()
         """What it has said of its cost."""
         self.on_cost: Callable[[], None] | None = None
         """Called when it has said more of it."""
@@ -426,7 +426,7 @@ class ProgressMonitor:
         self._tower = tower
         self._loop = asyncio.get_running_loop()
         self._place = place
-        self._work = None if place is None else WorkLook(place.folder, ours=order.store)
+        self._work = None if place is None else FolderComparison(place.folder, ours=order.store)
         self._work_seen = 0.0
         """When the folder was looked at last, on the loop's clock."""
         self._before: TreeSample | None = None
@@ -447,7 +447,7 @@ class ProgressMonitor:
         with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
             self._loop.call_soon_threadsafe(hear, what)
 
-    def heard(self, sign: Sign, what: str) -> None:
+    def heard(self, sign: EvidenceKind, what: str) -> None:
         """Note something; on the loop."""
         seen = Evidence(sign, self._clock.monotonic(), what[:500])
         self.standing = self.standing.heard(seen)
@@ -478,7 +478,7 @@ class ProgressMonitor:
     def _hear_new_line(self, text: str) -> None:
         refused = self._reads_plain and from_plain(text.encode()) is not None  # which is heard as what it is
         if not self._speaks and not refused:
-            self.heard(Sign.LINE, f"“{text[:_QUOTED]}”")
+            self.heard(EvidenceKind.LINE, f"“{text[:_QUOTED]}”")
 
     def _hear_line(self, said: AgentLine) -> None:
         self._speaks = self._speaks or bool(said.what)
@@ -487,7 +487,7 @@ class ProgressMonitor:
         for event in said.events:
             self._hear_event(event)
         if said.progress:
-            self.heard(Sign.PROTOCOL, f"{said.dialect}: {said.what}")
+            self.heard(EvidenceKind.PROTOCOL, f"{said.dialect}: {said.what}")
 
     def _hear_event(self, event: AgentEvent) -> None:
         if isinstance(event, ProviderRefusal):
@@ -569,10 +569,10 @@ class ProgressMonitor:
             if before is not None:
                 if now.printed > before.printed:
                     news = "" if now.new > before.new else ", nothing of it new"
-                    self.heard(Sign.OUTPUT, f"{now.printed - before.printed} bytes{news}")
+                    self.heard(EvidenceKind.OUTPUT, f"{now.printed - before.printed} bytes{news}")
                 working = at_work(before, now, self._order.limits.busy)
                 if working is not None:
-                    self.heard(Sign.PROCESS, working)
+                    self.heard(EvidenceKind.PROCESS, working)
             return None if work_since is None else await self._look_at_work(work_since)
 
     async def last_look(self) -> None:
@@ -595,5 +595,5 @@ class ProgressMonitor:
         seen = await self._tower.look_at_work(self._work, since=no_older)
         changed = self._work.changed(seen.prints)
         if changed is not None:
-            self.heard(Sign.WORK, f"{changed} changed" if not changed.endswith(")") else changed)
+            self.heard(EvidenceKind.WORK, f"{changed} changed" if not changed.endswith(")") else changed)
         return seen.took

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.output import resumed_by
 from allswell.domain.agents.status import Survivor
 from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token, file_name
 from allswell.domain.receipts.receipt import (
     CHANGES_UNTOLD,
     NOT_WRITTEN,
+    AttemptRef,
     Change,
     Receipt,
+    ResourceUse,
     Transcript,
-    Tried,
-    Used,
     advise,
     receipt_of,
 )
@@ -356,11 +356,11 @@ class AttemptRecorder:
         flight, result, standing = self.flight, ended.result, ended.standing
         began = 0 if standing is None else standing.began
         last = None if standing is None else standing.progress
-        seen = [] if standing is None else [standing.last[sign] for sign in Sign if sign in standing.last]
+        seen = [] if standing is None else [standing.last[sign] for sign in EvidenceKind if sign in standing.last]
         shown = tuple(msgspec.structs.replace(one, at=one.at - began) for one in seen)
         session = None if ended.session is None else f"{ended.session[0]}:{ended.session[1]}"
         own = None if ended.session is None else resumed_by(*ended.session)
-        tried = Tried(
+        tried = AttemptRef(
             task=flight.task,
             name=flight.name,
             attempt=flight.attempt,
@@ -389,7 +389,7 @@ class AttemptRecorder:
             stderr=_transcript(flight.stderr, None if result is None else result.stderr),
             snapshot=self.snapshot,
             verification=ended.verification,
-            used=None if result is None else Used(result.user_seconds, result.system_seconds, result.max_rss_kb),
+            used=None if result is None else ResourceUse(result.user_seconds, result.system_seconds, result.max_rss_kb),
             warnings=self.warnings,
         )
         return advise(made, resume=(*flight.resume, *((own,) if own is not None else ())))

@@ -28,7 +28,7 @@ import msgspec
 
 from allswell.domain.agents.cost import usd
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied
-from allswell.domain.agents.evidence import Evidence, EvidenceState, Sign
+from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.status import Survivor, named
 from allswell.domain.ids import TaskId, file_name
 from allswell.domain.lease.model import stop_margin, stop_reserve
@@ -60,7 +60,7 @@ from allswell.runtime.attempt.control import (
     PeerCheck,
     QuotaTracker,
 )
-from allswell.runtime.attempt.launch import AllowedPlugin, AttemptOutcome, LaunchSpec, ToldAttempt, about, why_not
+from allswell.runtime.attempt.launch import AllowedPlugin, AttemptOutcome, HandoverPlaces, LaunchSpec, about, why_not
 from allswell.runtime.attempt.limits import LimitChecker, as_the_store_has_it, overtaken
 from allswell.runtime.attempt.orphans import check_folder, note_survivors
 from allswell.runtime.attempt.outcome import OutcomeReport
@@ -68,7 +68,7 @@ from allswell.runtime.attempt.output import Streams
 from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, WorkPlace
 from allswell.runtime.attempt.record import AttemptRecorder, FlightFile, flight_of, take_off, work_folder
 from allswell.runtime.attempt.verification import Verifying
-from allswell.runtime.process import KEEPER, Ending, Handle, Result, WardenCommand, begin, working_in
+from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, WardenCommand, begin, working_in
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.git import find_top, head_of, place_of
 from allswell.timing.clock import Clock, SystemClock
@@ -165,14 +165,14 @@ class AttemptRunner:
             lease,
             spends,
             more=orders,
-            heard=lambda what: seen.heard(Sign.CHECKIN, what),
-            waits=lambda what: seen.heard(Sign.PROTOCOL, what),
+            heard=lambda what: seen.heard(EvidenceKind.CHECKIN, what),
+            waits=lambda what: seen.heard(EvidenceKind.PROTOCOL, what),
             spent=seen.spent,
             denied=self._denied,
             report=report,
         )
         self._holder.handover = order.handover
-        self._told = ToldAttempt(order, home.folder / "briefs" / f"{name}.handover")
+        self._told = HandoverPlaces(order, home.folder / "briefs" / f"{name}.handover")
         self._admission = PeerCheck(outsiders=order.outsiders)
         self._desk = ControlSocket(self._holder.hear, self._admission)
         self._streams: Streams | None = None
@@ -182,7 +182,7 @@ class AttemptRunner:
         self._plugin: AllowedPlugin | None = None
         """Allows the one call that a human has allowed for this attempt."""
         self._stopped = False
-        self.verifying = Verifying(order, lease, lambda what: self._gathering.heard(Sign.PROTOCOL, what))
+        self.verifying = Verifying(order, lease, lambda what: self._gathering.heard(EvidenceKind.PROTOCOL, what))
         """Verifies its work, where its task wants that."""
         self._news = Signal()
         """Something happened that the judge should know of."""
@@ -367,7 +367,7 @@ class AttemptRunner:
         if self.on_remark is not None:
             self.on_remark(self.remark)
 
-    async def _result(self, handle: Handle, keeping: AttemptRecorder) -> Result:
+    async def _result(self, handle: Handle, keeping: AttemptRecorder) -> ProcessResult:
         """The end of the tree, which is looked at while it runs; raises what stood in the way of its start."""
         await handle.started()
         streams = self._streams
@@ -469,9 +469,9 @@ class AttemptRunner:
     def _heard(self, seen: Evidence) -> None:
         if self._on_evidence is not None:
             self._on_evidence(seen)
-        if seen.sign is Sign.PROTOCOL:
+        if seen.sign is EvidenceKind.PROTOCOL:
             self._teller.soon()
-        elif seen.sign is Sign.CHECKIN:  # it may have been its last word
+        elif seen.sign is EvidenceKind.CHECKIN:  # it may have been its last word
             self._news.fire()
 
     # --- ending -------------------------------------------------------------------------------------------------------
@@ -540,7 +540,7 @@ class AttemptRunner:
     async def _drain(self, ended: AttemptOutcome) -> None:
         """Let whoever watches take what is left: as long as that takes, unless somebody was told to stop."""
         loop = asyncio.get_running_loop()
-        stopped = ended.result is not None and ended.result.ending is not Ending.EXITED
+        stopped = ended.result is not None and ended.result.ending is not EndCause.EXITED
         left = ended.result is not None and ended.result.survivors  # which may hold its streams open for ever
         until = loop.time() + (_TAKEN if left else _BEYOND) if stopped else None
 
@@ -567,7 +567,7 @@ class AttemptRunner:
             self._file.remove()
 
 
-def background(result: Result, *, kept: bool) -> str:
+def background(result: ProcessResult, *, kept: bool) -> str:
     """What became of those whom a command left running, in words."""
     count = result.left_behind
     each = [f"{one.command or 'a process'} (pid {one.pid})" for one in result.background[:_NAMED]]

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("allswell.flow")
 
 
-class Steps:
+class FlowSteps:
     """All steps of one flow, for as long as its block is open."""
 
     def __init__(self, name: str, hold: FlowHold, known: dict[TaskId, str]) -> None:
@@ -351,8 +351,8 @@ class DurableFlow(LimitedScope):
         self._store = store
         self._watch: Watch | None = None if watch is None else watch.inner if isinstance(watch, SyncWatch) else watch
         self._opening: Opening | None = None
-        self._steps: Steps | None = None
-        self._before: Steps | None = None
+        self._steps: FlowSteps | None = None
+        self._before: FlowSteps | None = None
         self._ledger = ExchangeLedger(bodies=False)
         self._ledger_before: ExchangeLedger | None = None
         self._timeouts: FlowTimeouts | None = None
@@ -489,7 +489,7 @@ class DurableFlow(LimitedScope):
             raise Unavailable("the flow's watch is not open")
         return home
 
-    async def _take_up(self, watch: Watch) -> Steps:
+    async def _take_up(self, watch: Watch) -> FlowSteps:
         """Hold the run, and read what was recorded in it: in this order, so that nobody can add to it meanwhile."""
         hold = await watch.take_up(
             self.run_id,
@@ -500,7 +500,7 @@ class DurableFlow(LimitedScope):
             is_dead=is_dead,
         )
         known = {} if hold.new else {id_: result async for id_, result in hold.results()}
-        return Steps(self.name, hold, known)
+        return FlowSteps(self.name, hold, known)
 
     async def _said(self, error: BaseException | None) -> None:
         """Tell the store how the block was left."""

@@ -28,7 +28,7 @@ from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
-    from allswell.runtime.durable.flow import Steps
+    from allswell.runtime.durable.flow import FlowSteps
 
 
 Key = Callable[..., object]
@@ -116,4 +116,4 @@ class DurableStep:
 
 # The durable flow in effect: what every task and thread that is started inside its block inherits.
 
-in_flow: ContextVar[Steps | None] = ContextVar("allswell_flow", default=None)
+in_flow: ContextVar[FlowSteps | None] = ContextVar("allswell_flow", default=None)

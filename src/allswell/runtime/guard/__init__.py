@@ -7,7 +7,7 @@ rules stand in `allswell.domain.service`.
 
 from allswell.runtime.guard.blocks import GuardAttempt
 from allswell.runtime.guard.breakers import SHARED, AsyncBreakers, Breakers, CallAdmission, MemoryBreakers
-from allswell.runtime.guard.guard import Guard, Surroundings, guard
+from allswell.runtime.guard.guard import Guard, GuardEnvironment, guard
 
 __all__ = [
     "SHARED",
@@ -16,7 +16,7 @@ __all__ = [
     "CallAdmission",
     "Guard",
     "GuardAttempt",
+    "GuardEnvironment",
     "MemoryBreakers",
-    "Surroundings",
     "guard",
 ]

@@ -205,7 +205,7 @@ Arguments = tuple[object, ...]
 Named = Mapping[str, object]
 
 
-class _Again(Exception):
+class _RestartStream(Exception):
     """The stream broke before its first item, and is begun again."""
 
     def __init__(self, pause: float) -> None:
@@ -227,7 +227,7 @@ async def async_stream(
             while True:
                 try:
                     item, limit = await _anext(items, trial, limit, permit)
-                except _Again as again:
+                except _RestartStream as again:
                     pause = again.pause
                     break
                 if item is _END:
@@ -256,7 +256,7 @@ async def _anext(
         pause = await trial.failed(error, permit)
         if pause is None:
             raise
-        raise _Again(pause) from None
+        raise _RestartStream(pause) from None
     if item is _END:
         await trial.succeeded(permit)
     return item, limit if limit is None else max(limit - (time() - began) * 1_000, 1)
@@ -274,7 +274,7 @@ def sync_stream(
             while True:
                 try:
                     item, limit = _next(items, trial, limit, permit)
-                except _Again as again:
+                except _RestartStream as again:
                     pause = again.pause
                     break
                 if item is _END:
@@ -313,7 +313,7 @@ def _next(
         pause = trial.failed(error, permit)
         if pause is None:
             raise
-        raise _Again(pause) from None
+        raise _RestartStream(pause) from None
     if item is _END:
         trial.succeeded(permit)
     return item, limit if limit is None else limit - (guard.clock.monotonic() - began)

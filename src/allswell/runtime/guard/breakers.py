@@ -28,7 +28,15 @@ import msgspec
 from allswell.domain.ids import Millis
 from allswell.domain.rules.event import Event
 from allswell.domain.service import breaker
-from allswell.domain.service.breaker import CLEAN, BreakerPolicy, CallOutcome, CallRefused, Effect, Permit, Service
+from allswell.domain.service.breaker import (
+    CLEAN,
+    BreakerNotice,
+    BreakerPolicy,
+    CallOutcome,
+    CallRefused,
+    Permit,
+    Service,
+)
 from allswell.domain.service.calls import ServiceReply
 from allswell.domain.service.guard import NOTHING, PermitReport
 from allswell.domain.service.incident import GaveUp, RateLimited
@@ -45,7 +53,7 @@ class CallAdmission(msgspec.Struct, frozen=True):
 
     given: Permit | CallRefused
     failures: int = 0
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[BreakerNotice, ...] = ()
 
 
 class Breakers(Protocol):
@@ -104,7 +112,7 @@ class AsyncBreakers(Protocol):
         ...
 
 
-class _Cell:
+class _ServiceCell:
     """One service: its row, and the permit that everybody gets while the row is clean."""
 
     __slots__ = ("clean", "service")
@@ -127,7 +135,7 @@ class MemoryBreakers:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = SystemClock() if clock is None else clock
-        self._cells: dict[str, _Cell] = {}
+        self._cells: dict[str, _ServiceCell] = {}
         self._lock = threading.Lock()
         # A thread of the parent may hold the lock at the fork, and is not there any more to let go of it.
         forgets = weakref.WeakMethod(self._forked)
@@ -136,9 +144,9 @@ class MemoryBreakers:
     def _forked(self) -> None:
         self._lock = threading.Lock()
 
-    def _cell(self, service: str) -> _Cell:
+    def _cell(self, service: str) -> _ServiceCell:
         found = self._cells.get(service)
-        return self._cells.setdefault(service, _Cell(service)) if found is None else found
+        return self._cells.setdefault(service, _ServiceCell(service)) if found is None else found
 
     def clean(self, service: str) -> Permit | None:
         """The permit for a service that nothing is known against, without asking anybody."""
@@ -198,7 +206,7 @@ class MemoryBreakers:
             now = Millis(self._clock.monotonic())
             cell.become(service, Service(failures, cell.service.generation + 1, open_until=now))
 
-    def standing(self, service: str) -> tuple[breaker.Stand, Service]:
+    def standing(self, service: str) -> tuple[breaker.BreakerState, Service]:
         """Where a service's breaker stands now, and the row behind it: for whoever wants to see."""
         found = self._cell(service).service
         return breaker.stand(found, self._clock.monotonic()), found
@@ -210,7 +218,7 @@ class MemoryBreakers:
             cell.become(service, Service(generation=cell.service.generation + 1))
 
 
-class Awaited:
+class InstantBreakers:
     """Breakers that answer at once, for those who wait for an answer."""
 
     def __init__(self, breakers: Breakers) -> None:
@@ -254,7 +262,7 @@ class OwnPermit(Permit, frozen=True):
     """A permit of this process's own breakers, given while the store was away."""
 
 
-class _Known(NamedTuple):
+class _KnownService(NamedTuple):
     """What was last heard of a service."""
 
     heard: int
@@ -297,7 +305,7 @@ class StoredBreakers:
         self._clock = watch.clock
         self._trust = round(watch.pace.service_trust * 1_000)
         self._patience = watch.pace.service_patience
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownService] = {}
         self._looking: asyncio.Task[dict[str, ServiceRow]] | None = None
         self._sent: set[asyncio.Task[Any]] = set()
         self._away_until: int | None = None
@@ -329,7 +337,7 @@ class StoredBreakers:
             permit = (
                 old if old is not None and old.generation == state.generation else Permit(service, state.generation)
             )
-        self._known[service] = _Known(heard, state, permit)
+        self._known[service] = _KnownService(heard, state, permit)
 
     async def _look(self, service: str) -> Permit | None:
         """The permit for a service that nothing is held against, asking the store if that was too long ago."""
@@ -552,7 +560,7 @@ async def _said(watch: Watch, incident: RateLimited | GaveUp) -> None:
 # blocked), a guard goes by the breakers of this process.
 
 
-class FromLoops:
+class AsyncStoredBreakers:
     """Stored breakers for async code."""
 
     def __init__(self, stored: StoredBreakers, home: OwnLoop, patience: float) -> None:
@@ -599,7 +607,7 @@ class FromLoops:
         await self._ask(self._stored.note(incident), lambda: own.note(incident))
 
 
-class FromThreads:
+class SyncStoredBreakers:
     """Stored breakers for code that blocks."""
 
     def __init__(self, stored: StoredBreakers, home: OwnLoop, patience: float) -> None:
@@ -677,5 +685,7 @@ def breakers_of(watch: Watch | SyncWatch) -> tuple[Breakers, AsyncBreakers]:
         stored = StoredBreakers(inner)
         # An answer takes a look and a command at most, each within its own patience.
         patience = 3 * inner.pace.service_patience
-        found = _OF.setdefault(inner, (FromThreads(stored, home, patience), FromLoops(stored, home, patience)))
+        found = _OF.setdefault(
+            inner, (SyncStoredBreakers(stored, home, patience), AsyncStoredBreakers(stored, home, patience))
+        )
     return found

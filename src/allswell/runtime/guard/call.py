@@ -1,7 +1,7 @@
 """One guarded call as it is lived through: asking the breaker, judging what was raised, waiting.
 
 `domain.service.guard` says what follows; here it is done. The steps are the same for sync and async callers and stand
-in `Trial`; the two below it only wait in their own way.
+in `CallTrial`; the two below it only wait in their own way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import Millis
 from allswell.domain.receipts.step import FinalAction
-from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, CallRefused, Effect, Permit, outcome_of
+from allswell.domain.service.breaker import BreakerNotice, BreakerPolicy, CallOutcome, CallRefused, Permit, outcome_of
 from allswell.domain.service.classify import carried, classified, failure_of
 from allswell.domain.service.guard import NOTHING, GuardedCall, PermitReport, Step, Stop, Wait, failed, refused
 from allswell.domain.service.incident import (
@@ -147,7 +147,7 @@ UNCOUNTED: Final = -1
 """The generation of a permit whose result counts for nothing."""
 
 
-class Trial:
+class CallTrial:
     """One call: how far it has come, and what is known about its time."""
 
     __slots__ = ("_began", "_deadline", "_last", "_single", "_untold", "_waits_for", "course", "guard")
@@ -337,22 +337,22 @@ class Trial:
         if budget is not None:
             guard.budgets.earn(guard.service, budget)
 
-    def effects(self, effects: tuple[Effect, ...], failures: int) -> None:
+    def effects(self, effects: tuple[BreakerNotice, ...], failures: int) -> None:
         """Tell what happened to the breaker."""
         for effect in effects:
             self.guard.tell(self._incident(effect, failures))
 
-    def _incident(self, effect: Effect, failures: int) -> Incident:
+    def _incident(self, effect: BreakerNotice, failures: int) -> Incident:
         service = self.guard.service
         match effect:
-            case Effect.OPENED:
+            case BreakerNotice.OPENED:
                 policy = self.guard.policy.breaker
                 return BreakerOpened(service, failures, Millis(0 if policy is None else policy.pause))
-            case Effect.CLOSED:
+            case BreakerNotice.CLOSED:
                 return BreakerClosed(service)
-            case Effect.ASK:
+            case BreakerNotice.ASK:
                 return Escalated(service, failures)
-            case Effect.WITHDRAW:
+            case BreakerNotice.WITHDRAW:
                 return Withdrawn(service)
 
 
@@ -367,7 +367,7 @@ def _after_probe(permit: Permit, report: PermitReport) -> Permit:
     return replace(permit, generation=report.generation, probe=False)
 
 
-class AsyncTrial(Trial):
+class AsyncTrial(CallTrial):
     """A call of async code."""
 
     __slots__ = ()
@@ -437,7 +437,7 @@ class AsyncTrial(Trial):
         return report
 
 
-class SyncTrial(Trial):
+class SyncTrial(CallTrial):
     """A call of sync code."""
 
     __slots__ = ()

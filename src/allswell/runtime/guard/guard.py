@@ -59,7 +59,7 @@ from allswell.runtime.guard.blocks import (
     sync_stream,
 )
 from allswell.runtime.guard.breakers import SHARED as SHARED_BREAKERS
-from allswell.runtime.guard.breakers import AsyncBreakers, Awaited, Breakers
+from allswell.runtime.guard.breakers import AsyncBreakers, Breakers, InstantBreakers
 from allswell.runtime.guard.call import AsyncTrial, SyncTrial, probing
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.scopes import Scope
@@ -132,7 +132,7 @@ _entered: ContextVar[tuple[GuardAttempt, ...]] = ContextVar("allswell_guards_ent
 """The blocks of `with guard:` around this one: a guard is shared, so what it is in the middle of is kept outside it."""
 
 
-class Surroundings(NamedTuple):
+class GuardEnvironment(NamedTuple):
     """What a guard needs of the world; tests hand in their own."""
 
     breakers: Breakers = SHARED_BREAKERS
@@ -154,7 +154,7 @@ class Guard:
         classifier: Classifier | None = None,
         on_incident: Hook | None = None,
         on: Place = "thread",
-        around: Surroundings | None = None,
+        around: GuardEnvironment | None = None,
     ) -> None:
         if on not in ("thread", "here"):
             raise Refused("bad_place", f"on must be 'thread' or 'here', not {on!r}", where="on")
@@ -168,7 +168,7 @@ class Guard:
             raise Refused("bad_service", text, where="service")
         if not isinstance(given["policy"], GuardPolicy):
             raise Refused("bad_policy", f"policy must be a GuardPolicy, not {policy!r}", where="policy")
-        around = Surroundings() if around is None else around
+        around = GuardEnvironment() if around is None else around
         self.service = service
         self.policy = policy
         self.classifier = classifier
@@ -176,7 +176,7 @@ class Guard:
         self.on = on
         """Where a function that blocks runs."""
         self.breakers = around.breakers
-        self.awaited: AsyncBreakers = around.async_breakers or Awaited(around.breakers)
+        self.awaited: AsyncBreakers = around.async_breakers or InstantBreakers(around.breakers)
         self.budgets = around.budgets
         self.clock = around.clock
         self.draw = around.draw
@@ -393,10 +393,10 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     )
 
 
-def _around(watch: Watch | SyncWatch, service: str) -> Surroundings:
+def _around(watch: Watch | SyncWatch, service: str) -> GuardEnvironment:
     """The world as the guards of a watch have it; its store must be able to hold the name."""
     check_name(service, "service")
     from allswell.runtime.guard.breakers import breakers_of, inner_of
 
     inner = inner_of(watch)
-    return Surroundings(*breakers_of(watch), clock=inner.clock, draw=inner.draw)
+    return GuardEnvironment(*breakers_of(watch), clock=inner.clock, draw=inner.draw)

@@ -147,7 +147,7 @@ class ExchangeLedger:
         return [msgspec.json.encode(exchange) for exchange in self.exchanges[since : self._told]]
 
 
-class Tape:
+class RecordedStream:
     """An answer that is handed on as it comes, kept on the way."""
 
     def __init__(
@@ -214,7 +214,7 @@ def joined(ours: type, theirs: type) -> Theirs:
     return type(ours.__name__, (ours, theirs), {})
 
 
-class Rest(NamedTuple):
+class StreamRest(NamedTuple):
     """The rest of an answer whose beginning has been seen."""
 
     first: bytes
@@ -225,7 +225,7 @@ class Rest(NamedTuple):
     permit: Permit
     limit: float | None
     """Milliseconds that the attempt still has."""
-    tape: Tape | None
+    tape: RecordedStream | None
     """Keeps what comes, where somebody wants it."""
 
     def seen(self, chunk: bytes) -> bytes:
@@ -235,10 +235,10 @@ class Rest(NamedTuple):
         return chunk
 
 
-class AsyncRest:
+class AsyncStreamRest:
     """Hands on the rest of an answer; its end is told to the breaker, once."""
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: StreamRest) -> None:
         self._rest = rest
         self._trial: AsyncTrial = rest.trial
         self._open = True
@@ -280,10 +280,10 @@ class AsyncRest:
                 await self._trial.failed(error, self._rest.permit)
 
 
-class SyncRest:
+class SyncStreamRest:
     """Hands on the rest of an answer; its end is told to the breaker, once."""
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: StreamRest) -> None:
         self._rest = rest
         self._trial: SyncTrial = rest.trial
         self._open = True
@@ -413,10 +413,10 @@ class _Requests:
             if exchange is not None and record is not None:
                 record.unanswered(error, exchange)
 
-    def _tape(self, request: Theirs, response: Theirs) -> Tape | None:
+    def _tape(self, request: Theirs, response: Theirs) -> RecordedStream | None:
         """What keeps an answer that is handed on as it comes."""
         ledger = in_ledger.get()
-        return None if ledger is None else Tape(ledger, self.guard.service, request, response, self.flavour)
+        return None if ledger is None else RecordedStream(ledger, self.guard.service, request, response, self.flavour)
 
     def _handed_back(self, answered: FailedAnswer) -> Theirs:
         """An answer that was given up: the SDK makes its own error of it, and does not try again."""
@@ -487,7 +487,7 @@ class AsyncGuarded(_Requests):
                     await response.stream.aclose()
                 raise
         left = None if limit is None else max(limit - (time() - began) * 1_000, 1)
-        rest = Rest(
+        rest = StreamRest(
             first,
             chunks,
             response.stream,
@@ -497,7 +497,7 @@ class AsyncGuarded(_Requests):
             left,
             self._tape(request, response),
         )
-        response.stream = joined(AsyncRest, self.flavour.AsyncByteStream)(rest)
+        response.stream = joined(AsyncStreamRest, self.flavour.AsyncByteStream)(rest)
         return response
 
 
@@ -546,7 +546,7 @@ class SyncGuarded(_Requests):
             return response
         first, chunks = seen
         left = None if until is None else float(max(until - self.guard.clock.monotonic(), 0))
-        rest = Rest(
+        rest = StreamRest(
             first,
             chunks,
             response.stream,
@@ -556,7 +556,7 @@ class SyncGuarded(_Requests):
             left,
             self._tape(request, response),
         )
-        response.stream = joined(SyncRest, self.flavour.SyncByteStream)(rest)
+        response.stream = joined(SyncStreamRest, self.flavour.SyncByteStream)(rest)
         return response
 
     def _exchange(self, request: Theirs, until: int | None) -> tuple[Theirs, bytes | tuple[bytes, Iterator[bytes]]]:

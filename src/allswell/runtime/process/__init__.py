@@ -11,8 +11,8 @@ The host is never made a subreaper, never forked, and nobody here waits for chil
 """
 
 from allswell.runtime.process.command import (
-    Ending,
-    Result,
+    EndCause,
+    ProcessResult,
     StreamEnd,
     WardenCommand,
     allowed_environment,
@@ -23,16 +23,16 @@ from allswell.runtime.process.command import (
 )
 from allswell.runtime.process.handle import Handle, begin, start
 from allswell.runtime.process.identity import MARKER, TreeRecord
-from allswell.runtime.process.leftovers import LeftOver, end_left_over, find_left_over, survivors_of, working_in
+from allswell.runtime.process.leftovers import LeftoverTree, end_left_over, find_left_over, survivors_of, working_in
 from allswell.runtime.process.warden import KEEPER
 
 __all__ = [
     "KEEPER",
     "MARKER",
-    "Ending",
+    "EndCause",
     "Handle",
-    "LeftOver",
-    "Result",
+    "LeftoverTree",
+    "ProcessResult",
     "StreamEnd",
     "TreeRecord",
     "WardenCommand",

@@ -204,7 +204,7 @@ def marked(command: WardenCommand, marker: str) -> dict[str, str]:
 # How a command ended, and what it used.
 
 
-class Ending(StrEnum):
+class EndCause(StrEnum):
     """Who or what ended it."""
 
     EXITED = "exited"
@@ -228,10 +228,10 @@ class StreamEnd(msgspec.Struct, frozen=True):
     """The error that ended the writing of the file, a full disk for example."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class ProcessResult(msgspec.Struct, frozen=True):
     """The end of a process tree."""
 
-    ending: Ending
+    ending: EndCause
     exit_code: int | None
     """The command's own; None if a signal ended it, or if nobody knows."""
     signal: int | None
@@ -258,4 +258,4 @@ class Result(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         """Whether the command ended by itself, with exit code 0."""
-        return self.ending is Ending.EXITED and self.exit_code == 0
+        return self.ending is EndCause.EXITED and self.exit_code == 0

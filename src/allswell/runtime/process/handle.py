@@ -23,9 +23,9 @@ from allswell.domain.agents.status import Survivor, short_command
 from allswell.errors import Unavailable
 from allswell.runtime.process.apart.tree import freeze, look
 from allswell.runtime.process.apart.wire import Message, Unpacker, pack
-from allswell.runtime.process.command import Ending, Result, StreamEnd, WardenCommand, marked, not_started
+from allswell.runtime.process.command import EndCause, ProcessResult, StreamEnd, WardenCommand, marked, not_started
 from allswell.runtime.process.identity import TreeRecord, new_record
-from allswell.runtime.process.leftovers import Marks, end_left_over, survivors_of, wake
+from allswell.runtime.process.leftovers import TreeMarks, end_left_over, survivors_of, wake
 from allswell.runtime.process.warden import KEEPER
 
 _TRIES = 3
@@ -49,7 +49,7 @@ class Handle:
         self.began = time.monotonic()
         self.record: TreeRecord = new_record(os.urandom(16).hex())
         """What to write down, so that a later supervisor can find what is left; whole once it has started."""
-        self.result: Result | None = None
+        self.result: ProcessResult | None = None
         self.exited_at: float | None = None
         """When the command itself ended, on the monotonic clock; those it left may take longer."""
         self.on_exit: Callable[[], None] | None = None
@@ -69,7 +69,7 @@ class Handle:
         self.on_wake: Callable[[int], None] | None = None
         """Called once with the reaper's number, when somebody has stopped it and it was continued."""
         self._error: Exception | None = None
-        self._marks = Marks()
+        self._marks = TreeMarks()
         self._end_by = float("inf")
         """When the grace is over, once it was told to stop."""
         self._tries = 0
@@ -118,14 +118,14 @@ class Handle:
         self.frozen = None
         self._send({"do": "thaw"})
 
-    def give_up(self) -> Result:
+    def give_up(self) -> ProcessResult:
         """The reaper does not answer: end the tree from here, and say who is left."""
         if self.result is None:
             left = end_left_over(self.record, grace_ms=0, marks=self._marks)
             seconds = time.monotonic() - self.began
             running, proven = survivors_of(left.processes), left.proven
-            self.result = Result(
-                Ending.STOPPED,
+            self.result = ProcessResult(
+                EndCause.STOPPED,
                 None,
                 None,
                 killed=True,
@@ -159,7 +159,7 @@ class Handle:
 
     # --- ending it, with proof ----------------------------------------------------------------------------------------
 
-    async def end(self, grace_ms: float, *, beyond: float = BEYOND) -> Result:
+    async def end(self, grace_ms: float, *, beyond: float = BEYOND) -> ProcessResult:
         """Stop the tree and wait for the proof that it is gone; whoever still runs then is named in the result.
 
         A reaper that does not answer is helped: it was stopped from within its tree, or the machine hangs. `beyond` are
@@ -181,7 +181,7 @@ class Handle:
         finally:
             ending.cancel()
 
-    def end_now(self, grace_ms: float, *, beyond: float = BEYOND) -> Result:
+    def end_now(self, grace_ms: float, *, beyond: float = BEYOND) -> ProcessResult:
         """The same, in a thread."""
         self.stop(grace_ms)
         helped = False
@@ -194,7 +194,7 @@ class Handle:
 
     # --- waiting, in a thread -----------------------------------------------------------------------------------------
 
-    def wait(self, seconds: float | None = None) -> Result | None:
+    def wait(self, seconds: float | None = None) -> ProcessResult | None:
         """The end of the whole tree; None if it has not come within so many seconds."""
         self._until(lambda: self.result is not None, seconds)
         return self.result
@@ -233,10 +233,10 @@ class Handle:
         """Wait until everybody stands still after `freeze`, or has ended. Nobody else may wait meanwhile."""
         await self._awaited(lambda: self.frozen is not None or self.result is not None)
 
-    async def ended(self) -> Result:
+    async def ended(self) -> ProcessResult:
         """The end of the whole tree."""
         await self._awaited(lambda: self.result is not None)
-        return cast("Result", self.result)
+        return cast("ProcessResult", self.result)
 
     async def _awaited(self, reached: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
@@ -374,17 +374,17 @@ class Handle:
         if self.record.start:
             self._marks.see([(pid, self.record.start)])
 
-    def _read(self, message: Message) -> Result:
+    def _read(self, message: Message) -> ProcessResult:
         status = cast("int | None", message["status"])
         by_signal = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
-        ending = Ending.EXITED if by_signal is None else Ending.SIGNALLED
+        ending = EndCause.EXITED if by_signal is None else EndCause.SIGNALLED
         told = {name: message[name] for name in ("killed", "left_behind")}
         used = {name: message[name] for name in ("user_seconds", "system_seconds", "max_rss_kb")}
         stdout, stderr = cast("list[Message]", message["streams"])
         running = survivors_of(cast("list[int]", message["survivors"]))
         return msgspec.convert(
             {
-                "ending": Ending.STOPPED if message["ordered"] else ending,
+                "ending": EndCause.STOPPED if message["ordered"] else ending,
                 "exit_code": None if status is None or by_signal is not None else os.WEXITSTATUS(status),
                 "signal": by_signal,
                 **told,
@@ -396,7 +396,7 @@ class Handle:
                 "stdout": msgspec.convert(stdout, StreamEnd),
                 "stderr": msgspec.convert(stderr, StreamEnd),
             },
-            Result,
+            ProcessResult,
         )
 
     def _reaper_is_gone(self) -> None:
@@ -414,8 +414,8 @@ class Handle:
         """Somebody killed the reaper. The warden kills those below it, and we kill whoever is known by its marks."""
         left = end_left_over(self.record, grace_ms=0, marks=self._marks)
         running = survivors_of(left.processes)
-        self.result = Result(
-            Ending.LOST,
+        self.result = ProcessResult(
+            EndCause.LOST,
             None,
             None,
             killed=True,

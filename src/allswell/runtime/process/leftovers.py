@@ -5,8 +5,8 @@ stopped or killed. Whoever does that usually runs in the tree itself. So the rea
 they do what is still theirs to do. Then the tree is known by
 
 - the marker in the environment of its processes, and those below them or below the reaper;
-- what was seen of it while it was watched (`Marks`): numbers with start times, and sessions. Only the supervisor that
-  watched has these: they take the place of a marker that was taken away;
+- what was seen of it while it was watched (`TreeMarks`): numbers with start times, and sessions. Only the supervisor
+  that watched has these: they take the place of a marker that was taken away;
 - the warden, to which everybody below a killed reaper comes: its children that are no reapers.
 
 A process number alone proves nothing: it is looked at behind a pidfd, with its start time. Where the number and the
@@ -48,7 +48,7 @@ _SESSIONS = 10_000
 """How many sessions of one tree are remembered; the oldest are forgotten first."""
 
 
-class LeftOver(msgspec.Struct, frozen=True):
+class LeftoverTree(msgspec.Struct, frozen=True):
     """What is left of a tree."""
 
     processes: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ class LeftOver(msgspec.Struct, frozen=True):
         return not self.processes and not self.doubts
 
 
-class Marks:
+class TreeMarks:
     """What was seen of a tree while it was watched."""
 
     def __init__(self) -> None:
@@ -143,15 +143,15 @@ def wake(record: TreeRecord) -> None:
             send(pid, start, signal.SIGCONT)
 
 
-def find_left_over(record: TreeRecord) -> LeftOver:
+def find_left_over(record: TreeRecord) -> LeftoverTree:
     """Look for what is left; nothing is signalled."""
     found, doubts = _search(record)
-    return LeftOver(tuple(found), doubts, not found and _is_proof(record))
+    return LeftoverTree(tuple(found), doubts, not found and _is_proof(record))
 
 
 def end_left_over(
-    record: TreeRecord, *, grace_ms: int = 5_000, also: Sequence[str] = (), marks: Marks | None = None
-) -> LeftOver:
+    record: TreeRecord, *, grace_ms: int = 5_000, also: Sequence[str] = (), marks: TreeMarks | None = None
+) -> LeftoverTree:
     """End what is certainly of the tree: TERM, grace, KILL; what is left then, and every doubt.
 
     `also` are variables that its processes must carry beside the marker, where the record itself may be made up.
@@ -166,7 +166,7 @@ def end_left_over(
         return found
 
     found = end_found(search, grace_ms=grace_ms)
-    return LeftOver(tuple(found), doubts, not found and _is_proof(record))
+    return LeftoverTree(tuple(found), doubts, not found and _is_proof(record))
 
 
 def end_found(search: Callable[[], dict[int, ProcessSeen]], *, grace_ms: int) -> dict[int, ProcessSeen]:
@@ -201,7 +201,7 @@ def tagged(variable: str) -> dict[int, str]:
 
 
 def _search(
-    record: TreeRecord, also: Sequence[str] = (), marks: Marks | None = None
+    record: TreeRecord, also: Sequence[str] = (), marks: TreeMarks | None = None
 ) -> tuple[dict[int, ProcessSeen], tuple[str, ...]]:
     if record.boot_id != boot_id():
         return {}, ()  # no process outlives its boot

@@ -21,10 +21,18 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.evidence import Sign
+from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.output import BEGINNINGS
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
-from allswell.domain.agents.status import AgentSlot, AgentVerdict, AttemptFacts, Condition, Survivors, in_words, judge
+from allswell.domain.agents.status import (
+    AgentCondition,
+    AgentSlot,
+    AgentVerdict,
+    AttemptFacts,
+    Survivors,
+    in_words,
+    judge,
+)
 from allswell.domain.agents.usage import Usage
 from allswell.domain.duration import show
 from allswell.domain.ids import Millis
@@ -98,7 +106,7 @@ def collecting(task: str, why: str, wait: int) -> str:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedServices:
     """What the attempts of one supervisor share."""
 
     tower: SharedSampler
@@ -128,12 +136,12 @@ class AttemptSupervisor:
         plan: SupervisorPlan,
         slot: Slot,
         lease: Lease,
-        shared: Shared,
+        shared: SharedServices,
         earlier: Sequence[asyncio.Event] = (),
     ) -> None:
         self.slot = slot
         self.lease = lease
-        self.verdict = AgentVerdict(Condition.SPAWNING, "it is being started")
+        self.verdict = AgentVerdict(AgentCondition.SPAWNING, "it is being started")
         self.known = AttemptFacts()
         self.note = ""
         """The last check-in, in the agent's words."""
@@ -240,7 +248,7 @@ class AttemptSupervisor:
     async def _alone(self) -> None:
         """Until nothing is left of earlier attempts at this task here: two at once would work in one folder."""
         for gone in self._earlier:
-            self.verdict = AgentVerdict(Condition.SPAWNING, "the last attempt is still being ended")
+            self.verdict = AgentVerdict(AgentCondition.SPAWNING, "the last attempt is still being ended")
             await gone.wait()
 
     async def _run_agent(self, run: Running) -> AttemptOutcome:
@@ -396,7 +404,7 @@ class AttemptSupervisor:
 
     def _was_answered(self) -> bool:
         """Whether the provider has answered it: it has done more than to begin."""
-        last = None if self._run is None else self._run.standing.last.get(Sign.PROTOCOL)
+        last = None if self._run is None else self._run.standing.last.get(EvidenceKind.PROTOCOL)
         return last is not None and last.what not in BEGINNINGS
 
     async def _file(self, outcome: AttemptOutcome) -> None:
@@ -422,7 +430,11 @@ class AttemptSupervisor:
         number = 1
         while number * every < (loop.time() - began) * 1_000 + self.lease.until_limit:
             await asyncio.sleep(max(began + number * every / 1_000 - loop.time(), 0))
-            if self.verdict.condition in (Condition.FOR_HUMAN, Condition.FOR_AGENT, Condition.FOR_PROVIDER):
+            if self.verdict.condition in (
+                AgentCondition.FOR_HUMAN,
+                AgentCondition.FOR_AGENT,
+                AgentCondition.FOR_PROVIDER,
+            ):
                 self._answered_for_it += 1
                 self._tell(self.lease.checkin())  # it has asked, and cannot do more than wait
             left = None if self.lease.limit is None else self.lease.until_limit
@@ -522,12 +534,12 @@ class AttemptSupervisor:
         verdict = self._judged()
         if verdict.condition is not self.verdict.condition:
             self._tell(self._notice("agent_state", state=verdict.condition.value, evidence=verdict.evidence))
-            if verdict.condition is Condition.FOR_PROVIDER:
+            if verdict.condition is AgentCondition.FOR_PROVIDER:
                 self._plan.tell(f"{self.lease.agent} is {in_words(verdict)}, at “{self.lease.name}”")
-            if verdict.condition is Condition.QUIET and not self._nudged:
+            if verdict.condition is AgentCondition.QUIET and not self._nudged:
                 self._nudged = True
                 self.ask(nudging(self.lease.task, verdict.evidence), "agent_nudged")
-            elif verdict.condition is Condition.WORKING:
+            elif verdict.condition is AgentCondition.WORKING:
                 self._nudged = False
         self.verdict = verdict
 

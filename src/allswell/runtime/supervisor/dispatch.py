@@ -78,7 +78,7 @@ _PAGE = 1_000
 _STANDS = {"refused": "refused by its provider, and waits for your answer"}
 
 
-class Dispatch:
+class Dispatcher:
     """The dispatcher of one agent."""
 
     def __init__(  # noqa: PLR0913 - five of them are keywords

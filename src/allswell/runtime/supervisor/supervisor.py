@@ -22,7 +22,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allswell.domain.agents.fleet import AgentSpec, holders
-from allswell.domain.agents.status import PACE, AgentSlot, Condition, Survivors, blocks, have_ended, named, still_run
+from allswell.domain.agents.status import (
+    PACE,
+    AgentCondition,
+    AgentSlot,
+    Survivors,
+    blocks,
+    have_ended,
+    named,
+    still_run,
+)
 from allswell.domain.agents.usage import Act, Usage, UsageLevel
 from allswell.domain.check.fleet import folders_apart
 from allswell.domain.ids import AgentId, Millis, TaskId
@@ -43,9 +52,9 @@ from allswell.runtime.attempt.outcome import LEAVING
 from allswell.runtime.attempt.record import work_folder
 from allswell.runtime.host import PER_ATTEMPT, attempts_that_fit
 from allswell.runtime.process import KEEPER, allowed_environment, checked_cwd, find_program
-from allswell.runtime.supervisor.attempt import FAILED_PAUSE, AttemptSupervisor, Shared, collecting
+from allswell.runtime.supervisor.attempt import FAILED_PAUSE, AttemptSupervisor, SharedServices, collecting
 from allswell.runtime.supervisor.console import ConsoleReporter
-from allswell.runtime.supervisor.dispatch import Dispatch, Slot, SupervisorPlan
+from allswell.runtime.supervisor.dispatch import Dispatcher, Slot, SupervisorPlan
 from allswell.runtime.supervisor.presence import Registered, register
 from allswell.runtime.supervisor.recovery import SupervisorRecovery
 from allswell.runtime.supervisor.usage import Accounts, AccountSessions, UsageMonitor
@@ -145,7 +154,7 @@ class Supervisor:
         self._told: object = None
         self._told_at = float("-inf")
         self._gauge: UsageMonitor | None = None
-        self._shared: Shared | None = None
+        self._shared: SharedServices | None = None
         self._mailbox = Mailbox(watch)
 
     # --- from outside -------------------------------------------------------------------------------------------------
@@ -220,7 +229,7 @@ class Supervisor:
         )
         accounts = Accounts(self._watch, plan, self._halt)
         self._gauge.sessions = AccountSessions(accounts, plan, self._collect, self._notice)
-        self._shared = Shared(
+        self._shared = SharedServices(
             SharedSampler(), asyncio.Semaphore(_STARTS), self._report_usage, ConsoleReporter(plan.tell), accounts
         )
         how = "normally"
@@ -321,10 +330,10 @@ class Supervisor:
 
     # --- slots --------------------------------------------------------------------------------------------------------
 
-    def _dispatcher(self, spec: AgentSpec) -> Dispatch:
+    def _dispatcher(self, spec: AgentSpec) -> Dispatcher:
         slots = [Slot(spec, AgentId(name)) for name in holders(spec, self._plan.name)]
         lease = self._plan.lease
-        return Dispatch(
+        return Dispatcher(
             *(self._watch, spec, slots),
             lease=lease,
             take=self._take,
@@ -498,7 +507,8 @@ class Supervisor:
         for spec in self._remote:
             names = holders(spec, self._plan.name)
             posts += [
-                AgentSlot(spec.name, name, spec.kind, spec.role, condition=Condition.UNKNOWN.value) for name in names
+                AgentSlot(spec.name, name, spec.kind, spec.role, condition=AgentCondition.UNKNOWN.value)
+                for name in names
             ]
         return tuple(posts)
 

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from allswell.domain.agents.fleet import AgentSpec, CompactionSpec, UsageSpec, accounts_of
-from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, Wall
+from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, WallTime
 from allswell.domain.agents.usage import LONGEST_PAUSE, Act, Thresholds, Usage, UsageLevel, judge, read, tick
 from allswell.domain.duration import show
 from allswell.domain.ids import NO_COMMAND, AgentId, Millis, service_question_id
@@ -271,7 +271,7 @@ def reset_at(limit: UsageLimit, wall_ms: int, zone: str = "") -> int | None:
     return None if at is None or at <= wall_ms - JUST_PAST else int(at)
 
 
-def _next(wall: Wall, now_ms: int, zone: str) -> int | None:
+def _next(wall: WallTime, now_ms: int, zone: str) -> int | None:
     """The end of the minute that is meant, which may have just passed; None where there is no such moment."""
     try:
         named = wall.zone or zone
@@ -287,7 +287,7 @@ def _next(wall: Wall, now_ms: int, zone: str) -> int | None:
     return None if passed else ahead[0]
 
 
-def _days(wall: Wall, now: datetime) -> list[datetime]:
+def _days(wall: WallTime, now: datetime) -> list[datetime]:
     """The moments that a client may mean, the earliest first."""
     then = now.replace(hour=wall.hour, minute=wall.minute, second=0, microsecond=0)
     if not (wall.month and wall.day):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.ids import Millis, TaskId, Token, file_name
 from allswell.domain.lease.claim import RUN_ROLE
-from allswell.domain.receipts.receipt import End, Receipt, Tried, Verification, advise, receipt_id, receipt_of
+from allswell.domain.receipts.receipt import AttemptRef, End, Receipt, Verification, advise, receipt_id, receipt_of
 from allswell.domain.task.model import STATES, State, Task
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError
@@ -68,7 +68,7 @@ class TaskTree:
             return outcome.receipt, outcome.receipt_path
         branch, changed = stands
         lease = self._lease
-        tried = Tried(
+        tried = AttemptRef(
             task=lease.task,
             name=lease.name,
             attempt=lease.attempt,

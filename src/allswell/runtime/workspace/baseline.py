@@ -27,7 +27,15 @@ import msgspec
 
 from allswell.domain.ids import file_name, is_file_name
 from allswell.domain.receipts.receipt import Change
-from allswell.domain.receipts.snapshot import LeftOut, ObjectName, SnapshotLimits, can_be_kept, ref_name, spell, unspell
+from allswell.domain.receipts.snapshot import (
+    ObjectName,
+    OmittedFile,
+    SnapshotLimits,
+    can_be_kept,
+    ref_name,
+    spell,
+    unspell,
+)
 from allswell.errors import Unavailable
 from allswell.runtime.workspace.files import create, own_folder, read_file, write_all
 from allswell.runtime.workspace.git import (
@@ -55,7 +63,7 @@ _GITLINK = b"160000"
 
 
 @dataclass(slots=True)
-class BaselineLook:
+class BaselineScan:
     """Paths that are not as HEAD has them, or that git does not track; without git every path."""
 
     head: str | None = None
@@ -68,10 +76,10 @@ class BaselineLook:
     """Why not everything was looked at."""
 
 
-def look_by_git(git: Git, top: int, most: int) -> BaselineLook:
+def look_by_git(git: Git, top: int, most: int) -> BaselineScan:
     """What git says, of the working tree that is open as `top`; at most so many paths."""
     git.copy_index()
-    found = BaselineLook(head=_head(git))
+    found = BaselineScan(head=_head(git))
     for line in git.run(*_STATUS).split(b"\0"):
         how = line[:1]
         if how == b"?":
@@ -94,10 +102,10 @@ def _head(git: Git) -> str | None:
     return plain or git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", good=(0, 1, 128)).decode().strip() or None
 
 
-def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> BaselineLook:
+def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> BaselineScan:
     """Every file of a folder without git, open as `top`."""
-    found = BaselineLook()
-    left_out: list[LeftOut] = []
+    found = BaselineScan()
+    left_out: list[OmittedFile] = []
     for path in walk(top, left_out):
         if late():
             found.cut = "there was no time to look at everything"
@@ -109,7 +117,7 @@ def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> BaselineLo
     return found
 
 
-def _take(found: BaselineLook, top: int, path: bytes, most: int) -> bool:
+def _take(found: BaselineScan, top: int, path: bytes, most: int) -> bool:
     if len(found.paths) >= most:
         found.cut = f"there are more than {most} files to note"
         return False
@@ -151,7 +159,7 @@ _LOOKED_AFTER = "00"
 """With what the digest of new content begins when all of them are looked after: of one in 256."""
 
 
-class Noted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class BaselineEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One path as it was when the attempt began."""
 
     path: str
@@ -183,7 +191,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The git folder that holds its objects, spelled; it outlives a worktree that is removed."""
     head: ObjectName | None = None
     """The commit that it stood on; None: there was none."""
-    noted: tuple[Noted, ...] = ()
+    noted: tuple[BaselineEntry, ...] = ()
     cut: str = ""
     """Why not everything was looked at; empty: all of it was."""
     inside: tuple[Baseline, ...] = ()
@@ -320,14 +328,14 @@ def take_baseline(
     began = clock.wall()
     deadline = clock.monotonic() + bounds.validated().timeout
     work = Path(folder).resolve()
-    taking = _Taking(place, task, attempt, began, bounds, lambda: clock.monotonic() >= deadline)
+    taking = _BaselineBuilder(place, task, attempt, began, bounds, lambda: clock.monotonic() >= deadline)
     then = read_baseline(place, task, attempt) if end else None
     made = taking.note(Path(os.fsdecode(unspell(then.folder))) if then is not None else find_top(work) or work)
     write_baseline(place, made, end=end)
     return made
 
 
-class _Taking:
+class _BaselineBuilder:
     """One baseline being taken: what is left of its bounds."""
 
     def __init__(
@@ -348,11 +356,11 @@ class _Taking:
         task, attempt = self._of
         by_git = os.path.lexists(top / ".git")
         head: str | None = None
-        noted: tuple[Noted, ...] = ()
+        noted: tuple[BaselineEntry, ...] = ()
         try:
             opened = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            found = BaselineLook(cut=f"{top} cannot be opened: {error.strerror}")
+            found = BaselineScan(cut=f"{top} cannot be opened: {error.strerror}")
         else:
             try:
                 found = self._look(top, opened) if by_git else look_by_walking(opened, self._files, self._late)
@@ -380,24 +388,24 @@ class _Taking:
             inside=tuple(inside),
         )
 
-    def _look(self, top: Path, opened: int) -> BaselineLook:
+    def _look(self, top: Path, opened: int) -> BaselineScan:
         try:
             with git_of(top, self._bounds.git_timeout) as git:
                 return look_by_git(git, opened, self._files)
         except (GitFailed, OSError) as error:
-            return BaselineLook(head=head_of(top), cut=error.message if isinstance(error, GitFailed) else str(error))
+            return BaselineScan(head=head_of(top), cut=error.message if isinstance(error, GitFailed) else str(error))
 
-    def _note_all(self, found: BaselineLook, top: int) -> tuple[Noted, ...]:
+    def _note_all(self, found: BaselineScan, top: int) -> tuple[BaselineEntry, ...]:
         self._files -= len(found.paths)
         noted = []
         for path, status in sorted(found.paths.items(), key=lambda one: 0 if one[1] is None else one[1].st_size):
             if status is None:
-                noted.append(Noted(spell(path)))
+                noted.append(BaselineEntry(spell(path)))
             elif not stat.S_ISDIR(status.st_mode):
                 noted.append(self._note(path, status, top))
         return tuple(sorted(noted, key=lambda one: one.path))
 
-    def _note(self, path: bytes, status: os.stat_result, top: int) -> Noted:
+    def _note(self, path: bytes, status: os.stat_result, top: int) -> BaselineEntry:
         known = noted_as(path, status)
         plain = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
         bounds = self._bounds
@@ -409,7 +417,7 @@ class _Taking:
         ):
             return known
         read = open_file(path, top)
-        if isinstance(read, LeftOut):
+        if isinstance(read, OmittedFile):
             return known
         data = b"".join(read.chunks)
         if read.outcome() != "same":
@@ -419,9 +427,9 @@ class _Taking:
         return noted_as(path, status, digest)
 
 
-def noted_as(path: bytes, status: os.stat_result, digest: str = "") -> Noted:
+def noted_as(path: bytes, status: os.stat_result, digest: str = "") -> BaselineEntry:
     """What is noted of a file, with the digest of its bytes if they were kept."""
-    return Noted(
+    return BaselineEntry(
         spell(path),
         kind(status.st_mode),
         status.st_size,
@@ -473,7 +481,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PathBefore:
     """How one path was when the attempt began."""
 
     where: Literal["absent", "kept", "head", "unknown"]
@@ -517,7 +525,7 @@ def changes_since(then: Baseline, *, limits: SnapshotLimits = _LOOK, clock: Cloc
     return Comparison(changed=tuple(sorted(changed, key=lambda one: one.path)), since=since, gap=gap)
 
 
-def before(place: Path, then: Baseline, path: str) -> Before:
+def before(place: Path, then: Baseline, path: str) -> PathBefore:
     """How a path, spelled, was when the attempt began, and its bytes if they were kept."""
     for one in then.inside:
         under = one.folder[len(then.folder.rstrip("/")) + 1 :] + "/"
@@ -528,12 +536,12 @@ def before(place: Path, then: Baseline, path: str) -> Before:
         if then.kind == "git" and then.head is not None:
             entry = _entries(then, [unspell(path)]).get(unspell(path))
             if entry is not None:
-                return Before("head", kind=entry[0], head=then.head)
-        return Before("unknown" if then.cut else "absent")
+                return PathBefore("head", kind=entry[0], head=then.head)
+        return PathBefore("unknown" if then.cut else "absent")
     if not note.kind:
-        return Before("absent")
+        return PathBefore("absent")
     data = content(place, note.sha256) if note.kept else None
-    return Before("unknown" if data is None else "kept", data, note.kind, note.mode)
+    return PathBefore("unknown" if data is None else "kept", data, note.kind, note.mode)
 
 
 def _by_git(then: Baseline, top: int, limits: SnapshotLimits) -> list[Change]:
@@ -590,7 +598,7 @@ def _told(then: Baseline, top: int, paths: set[bytes], had: dict[bytes, tuple[st
     return changed
 
 
-def _by_times(then: Baseline, top: int, now: BaselineLook) -> list[Change]:
+def _by_times(then: Baseline, top: int, now: BaselineScan) -> list[Change]:
     """Without git: by the notes; where these have gaps, by the kernel's own time of a file's last change."""
     paths = {*now.paths, *(unspell(note.path) for note in then.noted)}
     told = _told(then, top, paths, {})
@@ -603,7 +611,7 @@ def _by_times(then: Baseline, top: int, now: BaselineLook) -> list[Change]:
     return kept + [Change("M", path) for path in sorted(new & late)]
 
 
-def _is_as_noted(note: Noted, path: bytes, status: os.stat_result, top: int) -> bool:
+def _is_as_noted(note: BaselineEntry, path: bytes, status: os.stat_result, top: int) -> bool:
     if (now := noted_as(path, status, note.sha256)) == note:
         return True
     if not note.sha256 or (now.kind, now.size) != (note.kind, note.size):
@@ -622,7 +630,7 @@ def _is_blob(entry: tuple[str, str], path: bytes, status: os.stat_result, top: i
 def _hash(digest: Digest, path: bytes, top: int, *, header: bool) -> str | None:
     """The digest of a file's bytes, behind git's header or alone; None if it cannot be read."""
     read = open_file(path, top)
-    if isinstance(read, LeftOut):
+    if isinstance(read, OmittedFile):
         return None
     if header:
         digest.update(b"blob %d\0" % read.size)

@@ -21,7 +21,14 @@ from allswell.domain.receipts.receipt import Change, Receipt
 from allswell.domain.receipts.snapshot import SnapshotLimits, spell, unspell
 from allswell.errors import Refused
 from allswell.runtime.receipts import StateDir
-from allswell.runtime.workspace.baseline import Baseline, Noted, attempts_noted, content, read_baseline, take_baseline
+from allswell.runtime.workspace.baseline import (
+    Baseline,
+    BaselineEntry,
+    attempts_noted,
+    content,
+    read_baseline,
+    take_baseline,
+)
 from allswell.runtime.workspace.git import Git, common_dir_of, find_top, git_dir_of, scratch_folder
 
 _LIMITS = SnapshotLimits(git_timeout=120_000)
@@ -144,7 +151,7 @@ class _Drawing:
         return missing
 
 
-def _notes(side: Baseline, under: bytes) -> Iterator[tuple[str, Noted]]:
+def _notes(side: Baseline, under: bytes) -> Iterator[tuple[str, BaselineEntry]]:
     for note in side.noted:
         yield spell(under + unspell(note.path)), msgspec.structs.replace(note, path="")
     for inner, below in _inside(side, under):

@@ -25,11 +25,11 @@ import msgspec
 from allswell.domain.ids import TaskId, file_name
 from allswell.domain.receipts.snapshot import (
     Candidate,
-    LeftOut,
     ObjectName,
+    OmissionReason,
+    OmittedFile,
     Snapshot,
     SnapshotLimits,
-    Why,
     ration,
     ref_name,
     spell,
@@ -94,7 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     taken_at: int
     reason: str
     files: tuple[ManifestEntry, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedFile, ...] = ()
     torn: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     base: str | None = None
@@ -178,21 +178,21 @@ def _load(path: Path) -> Manifest:
 HEADER = "Allswell-Snapshot: "
 
 
-class Inside(msgspec.Struct, frozen=True, omit_defaults=True):
+class NestedRepository(msgspec.Struct, frozen=True, omit_defaults=True):
     """A repository inside: where, and what its HEAD was."""
 
     path: str
     head: str | None = None
 
 
-class Particulars(msgspec.Struct, frozen=True, omit_defaults=True):
+class FolderMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the tree cannot say, in the same bytes for the same content."""
 
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedFile, ...] = ()
     torn: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     """In the tree and not on disk: a sparse checkout's."""
-    nested: tuple[Inside, ...] = ()
+    nested: tuple[NestedRepository, ...] = ()
     notes: tuple[str, ...] = ()
     plain: int = 0o644
     """The permissions of most files, of most executables, and of those that differ."""
@@ -225,13 +225,13 @@ def read_header(git: Git, commit: str) -> Header | None:
         return None
 
 
-def read_particulars(git: Git, header: Header) -> Particulars:
+def read_particulars(git: Git, header: Header) -> FolderMetadata:
     """What a snapshot's tree cannot say."""
     text = git.run("cat-file", "blob", f"{header.particulars}:snapshot.json")
-    return msgspec.json.decode(text, type=Particulars)
+    return msgspec.json.decode(text, type=FolderMetadata)
 
 
-def commit_to_snapshot(git: Git, ref: str, commit: str, header: Header, about: Particulars) -> Snapshot:
+def commit_to_snapshot(git: Git, ref: str, commit: str, header: Header, about: FolderMetadata) -> Snapshot:
     """The value that callers see."""
     return Snapshot(
         task=TaskId(header.task),
@@ -326,7 +326,7 @@ def take_folder(
     order: SnapshotOrder,
     *,
     only: Iterable[bytes] | None = None,
-    left_out: Iterable[LeftOut] = (),
+    left_out: Iterable[OmittedFile] = (),
     notes: tuple[str, ...] = (),
 ) -> Snapshot:
     """A snapshot of a folder as a folder; with `only`, of these files, and `left_out` is what else was there."""
@@ -367,7 +367,7 @@ def take_folder(
     return manifest_to_snapshot(place, number, made, folder)
 
 
-def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tuple[LeftOut | str, ...]) -> bool:
+def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tuple[OmittedFile | str, ...]) -> bool:
     """Whether every file is as the last snapshot of this attempt has it, by its inode and times, and nothing is new."""
     if before.torn or any(one not in (*before.left_out, *before.notes) for one in said):
         return False
@@ -376,7 +376,7 @@ def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tu
     known = {unspell(one.path): one for one in before.files}
     top = _open(folder)
     try:
-        shut: list[LeftOut] = []
+        shut: list[OmittedFile] = []
         for path in walk(top, shut) if only is None else only:
             one = known.pop(path, None)
             if one is None and path in missing:
@@ -418,7 +418,7 @@ class _SeenFile:
     """What was found in a folder."""
 
     entries: list[ManifestEntry] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[OmittedFile] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -459,12 +459,12 @@ class _Scan:
         for one in chosen:
             status = self._to_read[one.path]
             if self._order.late():
-                seen.left_out.append(LeftOut(spell(one.path), Why.OUT_OF_TIME))
+                seen.left_out.append(OmittedFile(spell(one.path), OmissionReason.OUT_OF_TIME))
                 seen.entries.append(_unread(one.path, status))
                 continue
             read = _read(one.path, self._top, status, self._files)
             self._order.progress.done += one.size
-            if isinstance(read, LeftOut):
+            if isinstance(read, OmittedFile):
                 seen.left_out.append(read)
                 continue
             entry, whole = read
@@ -499,7 +499,7 @@ class _Scan:
             seen.notes.append(f"{untouched} {were} not touched since the attempt began, and not copied")
 
 
-def _path_of(left: LeftOut) -> bytes:
+def _path_of(left: OmittedFile) -> bytes:
     return unspell(left.path)
 
 
@@ -519,10 +519,10 @@ def _unread(path: bytes, status: os.stat_result) -> ManifestEntry:
     return ManifestEntry(spell(path), kind, *about, ctime=status.st_ctime_ns, inode=status.st_ino)
 
 
-def _read(path: bytes, top: int, status: os.stat_result, files: int) -> tuple[ManifestEntry, bool] | LeftOut:
+def _read(path: bytes, top: int, status: os.stat_result, files: int) -> tuple[ManifestEntry, bool] | OmittedFile:
     """Hash a file, and copy it while doing so."""
     read = open_file(path, top)
-    if isinstance(read, LeftOut):
+    if isinstance(read, OmittedFile):
         return read
     digest = hashlib.sha256()
     target = b""
@@ -536,7 +536,7 @@ def _read(path: bytes, top: int, status: os.stat_result, files: int) -> tuple[Ma
                 os.unlink(name, dir_fd=inside)
     outcome = read.outcome()
     if outcome == "lost":
-        return LeftOut(spell(path), Why.CHANGED, "it shrank while it was read")
+        return OmittedFile(spell(path), OmissionReason.CHANGED, "it shrank while it was read")
     mode = stat.S_IMODE(status.st_mode)
     times = (status.st_mtime_ns, digest.hexdigest(), status.st_ctime_ns, status.st_ino)
     return ManifestEntry(spell(path), read.mode, read.size, mode, *times, spell(target), kept=True), outcome == "same"

@@ -517,12 +517,12 @@ class Git:
         process = self._start(self._on_own_folder(arguments), stdin, subprocess.PIPE, subprocess.DEVNULL, _ALONE)
         try:
             if process.stdout is not None:
-                yield io.BufferedReader(_Patient(process.stdout, self.timeout), 1 << 16)
+                yield io.BufferedReader(_TimedPipe(process.stdout, self.timeout), 1 << 16)
         finally:
             end(process)
 
 
-class _Patient(io.RawIOBase):
+class _TimedPipe(io.RawIOBase):
     """The end of a pipe that is waited for so long and no longer."""
 
     def __init__(self, pipe: IO[bytes], timeout: int) -> None:

@@ -24,10 +24,10 @@ import msgspec
 
 from allswell.domain.receipts.snapshot import (
     FileVerdict,
-    LeftOut,
+    OmissionReason,
+    OmittedFile,
     Snapshot,
     State,
-    Why,
     beside,
     can_be_kept,
     spell,
@@ -45,7 +45,7 @@ from allswell.runtime.workspace.survey import CHUNK, EXECUTABLE, LINK, open_file
 
 
 @dataclass(slots=True)
-class File:
+class SavedFile:
     """A saved file."""
 
     path: bytes
@@ -55,24 +55,24 @@ class File:
 
 
 @dataclass(slots=True)
-class Listing:
+class SnapshotListing:
     """All that a snapshot holds, and what it knows of and does not hold."""
 
-    files: list[File] = field(default_factory=list)
+    files: list[SavedFile] = field(default_factory=list)
     base: dict[bytes, State] = field(default_factory=dict)
-    missing: list[LeftOut] = field(default_factory=list)
+    missing: list[OmittedFile] = field(default_factory=list)
     deleted: list[bytes] = field(default_factory=list)
     """In the base, and not there any more when the snapshot was taken."""
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """A file that a snapshot lists and cannot give back as it was kept; the others are not its business."""
 
 
-class Saved(Protocol):
+class SavedFiles(Protocol):
     """Where a snapshot's files come from."""
 
-    def listing(self) -> Listing:
+    def listing(self) -> SnapshotListing:
         """What it holds."""
         ...
 
@@ -84,8 +84,8 @@ class Saved(Protocol):
         """Whether a file that differs from the base is still what checking the base out gives."""
         ...
 
-    def contents(self, files: list[File]) -> Iterator[tuple[File, Iterator[bytes]]]:
-        """The bytes of each file, in turn; each must be read to its end, or to its `Damaged`, before the next."""
+    def contents(self, files: list[SavedFile]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
+        """The bytes of each file, in turn; each must be read to its end, or to its `DamagedFile`, before the next."""
         ...
 
 
@@ -101,18 +101,18 @@ class SavedInGit:
         self._header = header
         self._about = read_particulars(git, header)
 
-    def listing(self) -> Listing:
+    def listing(self) -> SnapshotListing:
         """What it holds."""
         about = self._about
         passed = {unspell(one.path) for one in about.left_out} | {unspell(path) for path in about.absent}
-        found = Listing(missing=list(about.left_out))
+        found = SnapshotListing(missing=list(about.left_out))
         there = set()
         for path, (kind, oid) in self._tree(self._snapshot.id).items():
             there.add(path)
             if path in passed or kind == "160000" or not can_be_kept(path):
                 continue
             usual = about.executable if kind == EXECUTABLE else about.plain
-            found.files.append(File(path, (kind, oid), usual))
+            found.files.append(SavedFile(path, (kind, oid), usual))
         exact = {unspell(path): mode for path, mode in about.modes.items()}
         for one in found.files:
             one.mode = exact.get(one.path, one.mode)
@@ -150,7 +150,7 @@ class SavedInGit:
         except GitFailed:
             return False
 
-    def contents(self, files: list[File]) -> Iterator[tuple[File, Iterator[bytes]]]:
+    def contents(self, files: list[SavedFile]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
         """The bytes of each file, in turn."""
         wanted = self._git.scratch / "wanted"
         wanted.write_text("".join(one.state[1] + "\n" for one in files), encoding="ascii")
@@ -168,7 +168,7 @@ class SavedInGit:
 
 def _exactly(out: IO[bytes] | None, size: int) -> Iterator[bytes]:
     if out is None:
-        raise Damaged("its object is missing from the repository")
+        raise DamagedFile("its object is missing from the repository")
     while size > 0:
         chunk = out.read(min(CHUNK, size))
         if not chunk:
@@ -188,16 +188,16 @@ class SavedInFolder:
         self._manifest = load(place)
         self._targets = {unspell(one.path): unspell(one.target) for one in self._manifest.files if one.kind == LINK}
 
-    def listing(self) -> Listing:
+    def listing(self) -> SnapshotListing:
         """What it holds."""
-        found = Listing(missing=list(self._manifest.left_out))
+        found = SnapshotListing(missing=list(self._manifest.left_out))
         listed = {one.path for one in found.missing}
         for one in self._manifest.files:
             path = unspell(one.path)
             if one.kept and can_be_kept(path):
-                found.files.append(File(path, (one.kind, one.sha256), one.mode))
+                found.files.append(SavedFile(path, (one.kind, one.sha256), one.mode))
             elif one.path not in listed:
-                found.missing.append(LeftOut(one.path, Why.NOT_COPIED))
+                found.missing.append(OmittedFile(one.path, OmissionReason.NOT_COPIED))
         return found
 
     def fingerprint(self, size: int, chunks: Iterable[bytes]) -> str:
@@ -213,7 +213,7 @@ class SavedInFolder:
         del folder, path, base
         return False
 
-    def contents(self, files: list[File]) -> Iterator[tuple[File, Iterator[bytes]]]:
+    def contents(self, files: list[SavedFile]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
         """The bytes of each file, in turn."""
         for one in files:
             if one.path in self._targets:
@@ -221,7 +221,7 @@ class SavedInFolder:
                 continue
             yield one, self._chunks(one)
 
-    def _chunks(self, one: File) -> Iterator[bytes]:
+    def _chunks(self, one: SavedFile) -> Iterator[bytes]:
         digest = hashlib.sha256()
         try:
             top = open_folder(self._place / "files")
@@ -235,9 +235,9 @@ class SavedInFolder:
                     digest.update(chunk)
                     yield chunk
         except OSError as error:
-            raise Damaged(error.strerror or str(error)) from error
+            raise DamagedFile(error.strerror or str(error)) from error
         if digest.hexdigest() != one.state[1]:
-            raise Damaged("its bytes are not those that were kept")
+            raise DamagedFile("its bytes are not those that were kept")
 
 
 # Putting recovered files into a folder that belongs to somebody, without ever writing over or through anything.
@@ -251,7 +251,7 @@ Fingerprint = Callable[[int, Iterable[bytes]], str]
 """A digest from a file's size and its chunks."""
 
 
-class Landing:
+class RecoveryTarget:
     """The folder that files are recovered into."""
 
     def __init__(self, folder: Path, fingerprint: Fingerprint) -> None:
@@ -290,7 +290,7 @@ class Landing:
         if mode is None:
             return None
         read = open_file(path, self._top)
-        if isinstance(read, LeftOut):
+        if isinstance(read, OmittedFile):
             return ("", "")
         return read.mode, self._fingerprint(read.size, read.chunks)
 
@@ -363,7 +363,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """Files that were there already, byte for byte, or that the attempt had never changed."""
     deleted: tuple[str, ...] = ()
     """What the attempt had deleted; nothing was done about it."""
-    missing: tuple[LeftOut, ...] = ()
+    missing: tuple[OmittedFile, ...] = ()
     """What the snapshot knows of and does not hold."""
 
 
@@ -382,9 +382,9 @@ def recover(snapshot: Snapshot, *, into: str | os.PathLike[str] | None = None, a
     elif not folder.is_dir():
         raise Refused("no_folder", f"{folder} is gone; recover into another folder (into=…)", where="snapshot")
     with _saved(snapshot, folder if apply else None) as saved:
-        landing = Landing(folder, saved.fingerprint)
+        landing = RecoveryTarget(folder, saved.fingerprint)
         try:
-            return _Recovering(saved, landing, folder, apply=apply).run()
+            return _RecoveryPlan(saved, landing, folder, apply=apply).run()
         except OSError as error:
             raise Unavailable(
                 f"recovering into {folder} stopped: {error}", hint="run it again: nothing is done twice"
@@ -394,7 +394,7 @@ def recover(snapshot: Snapshot, *, into: str | os.PathLike[str] | None = None, a
 
 
 @contextmanager
-def _saved(snapshot: Snapshot, top: Path | None) -> Iterator[Saved]:
+def _saved(snapshot: Snapshot, top: Path | None) -> Iterator[SavedFiles]:
     """The snapshot's files; with the working tree at `top` in reach, or from the objects alone."""
     if snapshot.kind == "folder":
         yield SavedInFolder(Path(os.fsdecode(unspell(snapshot.name))))
@@ -410,10 +410,10 @@ def _saved(snapshot: Snapshot, top: Path | None) -> Iterator[Saved]:
         yield SavedInGit(git, snapshot)
 
 
-class _Recovering:
+class _RecoveryPlan:
     """One recovery: first every file is judged, then what is to be written is written."""
 
-    def __init__(self, saved: Saved, landing: Landing, folder: Path, *, apply: bool) -> None:
+    def __init__(self, saved: SavedFiles, landing: RecoveryTarget, folder: Path, *, apply: bool) -> None:
         self._saved = saved
         self._landing = landing
         self._folder = folder
@@ -435,8 +435,8 @@ class _Recovering:
             try:
                 self._landing.write(path, one.state[0], one.mode, chunks, replace=replace)
                 written.append(todo[number])
-            except Damaged as error:
-                missing.append(LeftOut(spell(one.path), Why.DAMAGED, str(error)))
+            except DamagedFile as error:
+                missing.append(OmittedFile(spell(one.path), OmissionReason.DAMAGED, str(error)))
         todo = written
         apart = [(one.path, path) for one, path, _ in todo if one.path != path]
         return Recovery(
@@ -449,7 +449,7 @@ class _Recovering:
             missing=tuple(missing),
         )
 
-    def _place(self, one: File, base: State | None) -> tuple[bytes, bool] | None:
+    def _place(self, one: SavedFile, base: State | None) -> tuple[bytes, bool] | None:
         """Where a file goes and whether it replaces what is there; None if there is nothing to do."""
         path = self._landing.free_path(one.path)
         present = self._landing.present(path)

@@ -21,10 +21,10 @@ from allswell.domain.receipts.receipt import Change
 from allswell.domain.receipts.snapshot import (
     REFS,
     Candidate,
-    LeftOut,
+    OmissionReason,
+    OmittedFile,
     Snapshot,
     SnapshotLimits,
-    Why,
     can_be_kept,
     ration,
     ref_name,
@@ -36,9 +36,9 @@ from allswell.runtime.workspace.files import OURS
 from allswell.runtime.workspace.folder_snapshot import (
     HEADER,
     SNAPSHOTS,
+    FolderMetadata,
     Header,
-    Inside,
-    Particulars,
+    NestedRepository,
     Progress,
     SnapshotOrder,
     commit_to_snapshot,
@@ -80,20 +80,20 @@ IDENTITY = {
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredFiles:
     """Files whose bytes are in the repository now."""
 
     entries: dict[bytes, tuple[str, str]] = field(default_factory=dict)
     """Git's mode and the object."""
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[OmittedFile] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
 
 
 def store_files(
     git: Git, top: int, found: Survey, limits: SnapshotLimits, late: Callable[[], bool], progress: Progress
-) -> Stored:
+) -> StoredFiles:
     """Put every file that has to be read into the repository, as far as the limits allow."""
-    stored = Stored(left_out=[LeftOut(spell(path) + "/", Why.OUT_OF_TIME) for path in found.unseen])
+    stored = StoredFiles(left_out=[OmittedFile(spell(path) + "/", OmissionReason.OUT_OF_TIME) for path in found.unseen])
     stored.left_out += found.left_out
     ours = open_here()
     wanted = {}
@@ -117,7 +117,7 @@ def store_files(
     return stored
 
 
-def _adopt(git: Git, top: int, found: Survey, stored: Stored, wanted: dict[bytes, int]) -> None:
+def _adopt(git: Git, top: int, found: Survey, stored: StoredFiles, wanted: dict[bytes, int]) -> None:
     """Files of repositories inside that have not changed: this repository may have their objects already."""
     if not found.clean:
         return
@@ -131,7 +131,7 @@ def _adopt(git: Git, top: int, found: Survey, stored: Stored, wanted: dict[bytes
         try:
             wanted[path] = os.stat(path, dir_fd=top, follow_symlinks=False).st_size
         except OSError:
-            stored.left_out.append(LeftOut(spell(path), Why.VANISHED))
+            stored.left_out.append(OmittedFile(spell(path), OmissionReason.VANISHED))
         found.tracked.add(path)
 
 
@@ -144,7 +144,7 @@ class _Bounds:
     progress: Progress
 
 
-def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: Stored, bounds: _Bounds) -> None:
+def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: StoredFiles, bounds: _Bounds) -> None:
     """Read the chosen files into one pack. Git is given bytes and never opens a file of the working tree itself."""
     marks = git.scratch / "marks"
     modes: dict[int, tuple[bytes, str]] = {}
@@ -156,10 +156,10 @@ def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: Stored, bou
     with git.feed(*words, time=longest, extra=much) as into:
         for number, one in enumerate(chosen, start=1):
             if bounds.late():
-                stored.left_out.append(LeftOut(spell(one.path), Why.OUT_OF_TIME))
+                stored.left_out.append(OmittedFile(spell(one.path), OmissionReason.OUT_OF_TIME))
                 continue
             read = open_file(one.path, top)
-            if isinstance(read, LeftOut):
+            if isinstance(read, OmittedFile):
                 stored.left_out.append(read)
                 continue
             into.write(b"blob\nmark :%d\ndata %d\n" % (number, read.size))
@@ -169,7 +169,9 @@ def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: Stored, bou
             into.write(b"\n")
             outcome = read.outcome()
             if outcome == "lost":
-                stored.left_out.append(LeftOut(spell(one.path), Why.CHANGED, "it shrank while it was read"))
+                stored.left_out.append(
+                    OmittedFile(spell(one.path), OmissionReason.CHANGED, "it shrank while it was read")
+                )
                 continue
             if outcome == "torn":
                 stored.torn.append(spell(one.path))
@@ -182,7 +184,7 @@ def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: Stored, bou
             stored.entries[path] = (mode, oid)
 
 
-def write_tree(git: Git, found: Survey, stored: Stored) -> str:
+def write_tree(git: Git, found: Survey, stored: StoredFiles) -> str:
     """The tree of the working tree, made from the copied index; what was there of it before stays as it was."""
     nothing = "0" * len(git.run("hash-object", "--stdin").strip())
     held = set(stored.entries)
@@ -214,17 +216,17 @@ def write_staged(git: Git, found: Survey) -> dict[str, str]:
     return {"conflict": git.run("write-tree", "--missing-ok", extra=own).decode().strip()}
 
 
-def particulars(found: Survey, stored: Stored) -> Particulars:
+def particulars(found: Survey, stored: StoredFiles) -> FolderMetadata:
     """All that the tree cannot say."""
     runs = {path: mode for path, mode in found.modes.items() if mode & 0o100}
     plain = Counter(mode for path, mode in found.modes.items() if path not in runs).most_common(1)
     executable = Counter(runs.values()).most_common(1)
     usual = plain[0][0] if plain else 0o644, executable[0][0] if executable else 0o755
-    return Particulars(
+    return FolderMetadata(
         left_out=tuple(sorted(stored.left_out)),
         torn=tuple(sorted(stored.torn)),
         absent=tuple(spell(path) for path in sorted(found.absent)),
-        nested=tuple(Inside(spell(nested.path), nested.head) for nested in found.nested),
+        nested=tuple(NestedRepository(spell(nested.path), nested.head) for nested in found.nested),
         notes=tuple(found.notes),
         plain=usual[0],
         executable=usual[1],
@@ -233,7 +235,7 @@ def particulars(found: Survey, stored: Stored) -> Particulars:
 
 
 def write_commit(
-    git: Git, tree: str, about: Particulars, staged: dict[str, str], found: Survey, header: Header
+    git: Git, tree: str, about: FolderMetadata, staged: dict[str, str], found: Survey, header: Header
 ) -> Snapshot:
     """The commit and its ref; the snapshot that is there already if nothing has changed since."""
     ref = ref_name(header.task, header.attempt)

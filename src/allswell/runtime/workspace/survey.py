@@ -29,7 +29,7 @@ from typing import Literal
 
 import msgspec
 
-from allswell.domain.receipts.snapshot import LeftOut, Why, can_be_kept, is_ours, spell
+from allswell.domain.receipts.snapshot import OmissionReason, OmittedFile, can_be_kept, is_ours, spell
 from allswell.runtime.workspace.files import descend, parent_of
 from allswell.runtime.workspace.git import Git, GitFailed
 
@@ -72,7 +72,7 @@ def kind(mode: int) -> str:
     return EXECUTABLE if mode & stat.S_IXUSR else REGULAR
 
 
-def open_file(path: bytes, folder: int) -> FileContent | LeftOut:
+def open_file(path: bytes, folder: int) -> FileContent | OmittedFile:
     """The file at `path` below an open folder, or why it cannot be read; its chunks must be taken at once."""
     try:
         with parent_of(path, folder) as (inside, name):
@@ -81,7 +81,7 @@ def open_file(path: bytes, folder: int) -> FileContent | LeftOut:
                 target = os.readlink(name, dir_fd=inside)
                 return FileContent(LINK, len(target), iter((target,)), lambda: "same")
             if not stat.S_ISREG(status.st_mode):
-                return LeftOut(spell(path), Why.SPECIAL, "neither a file nor a link")
+                return OmittedFile(spell(path), OmissionReason.SPECIAL, "neither a file nor a link")
             opened = _open(name, inside)
     except OSError as error:
         return refused(path, error)
@@ -89,7 +89,7 @@ def open_file(path: bytes, folder: int) -> FileContent | LeftOut:
         status = os.fstat(opened)
         if not stat.S_ISREG(status.st_mode):
             _close(opened)
-            return LeftOut(spell(path), Why.SPECIAL, "neither a file nor a link")
+            return OmittedFile(spell(path), OmissionReason.SPECIAL, "neither a file nor a link")
         if status.st_size <= WHOLE:
             return _whole(opened)
     except OSError as error:
@@ -143,15 +143,17 @@ def _highest() -> int:
         return next(int(line.split()[1]) for line in status if line.startswith(b"FDSize:"))
 
 
-def in_use(path: bytes) -> LeftOut:
+def in_use(path: bytes) -> OmittedFile:
     """What is said of a file that this process has open."""
-    return LeftOut(spell(path), Why.SPECIAL, "Allswell itself has it open")
+    return OmittedFile(spell(path), OmissionReason.SPECIAL, "Allswell itself has it open")
 
 
-def refused(path: bytes, error: OSError) -> LeftOut:
+def refused(path: bytes, error: OSError) -> OmittedFile:
     """What an error of the system means for a file."""
     gone = error.errno in (errno.ENOENT, errno.ENOTDIR)
-    return LeftOut(spell(path), Why.VANISHED if gone else Why.UNREADABLE, error.strerror or str(error))
+    return OmittedFile(
+        spell(path), OmissionReason.VANISHED if gone else OmissionReason.UNREADABLE, error.strerror or str(error)
+    )
 
 
 def _mark(status: os.stat_result) -> tuple[int, int, int, int]:
@@ -219,7 +221,7 @@ _SHUT = re.compile(r"warning: could not open directory '(.*?)/?': (.*)")
 
 
 @dataclass(slots=True)
-class Tracked:
+class IndexEntry:
     """An entry of an index at stage 0."""
 
     mode: bytes
@@ -241,7 +243,7 @@ class Survey:
 
     head: str | None = None
     raw_index: bytes | None = None
-    clean: dict[bytes, Tracked] = field(default_factory=dict)
+    clean: dict[bytes, IndexEntry] = field(default_factory=dict)
     """Files of repositories inside that their own index describes; their objects are not this repository's."""
     to_read: dict[bytes, os.stat_result] = field(default_factory=dict)
     tracked: set[bytes] = field(default_factory=set)
@@ -258,7 +260,7 @@ class Survey:
     """Whether the survey came to its end."""
     unseen: list[bytes] = field(default_factory=list)
     """Folders that there was no time to look into."""
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[OmittedFile] = field(default_factory=list)
     """What is there and may not be looked at: files, and folders with a slash at their end."""
     notes: list[str] = field(default_factory=list)
 
@@ -317,7 +319,7 @@ def _inside(outer: Git, top: int, path: bytes, scratch: Path) -> Survey:
     return found
 
 
-def walk(top: int, left_out: list[LeftOut]) -> Iterator[bytes]:
+def walk(top: int, left_out: list[OmittedFile]) -> Iterator[bytes]:
     """Every file below an open folder that a snapshot may hold, links not followed, in a fixed order."""
     waiting = [b""]
     while waiting:
@@ -366,7 +368,7 @@ def _add(found: Survey, top: int, path: bytes) -> bool:
 def _is_shut(found: Survey, path: bytes, error: OSError) -> bool:
     """Whether a file is only out of our reach, which is noted, and not gone."""
     why = refused(path, error)
-    if why.why is Why.VANISHED:
+    if why.why is OmissionReason.VANISHED:
         return False
     found.left_out.append(why)
     return True
@@ -394,7 +396,7 @@ def _one(git: Git, top: int, found: Survey) -> None:
     listed, complaints = git.ask("ls-files", "-z", "--others", "--exclude-standard")
     for line in complaints:
         if shut := _SHUT.fullmatch(line):
-            found.left_out.append(LeftOut(f"{shut[1]}/", Why.UNREADABLE, shut[2]))
+            found.left_out.append(OmittedFile(f"{shut[1]}/", OmissionReason.UNREADABLE, shut[2]))
         elif line.startswith("warning: could not open"):
             found.notes.append(line)
     for path in listed.split(b"\0"):
@@ -425,9 +427,9 @@ def _copy_index(git: Git, found: Survey) -> bytes | None:
     return raw
 
 
-def _read_index(git: Git, top: int, found: Survey) -> dict[bytes, Tracked]:
+def _read_index(git: Git, top: int, found: Survey) -> dict[bytes, IndexEntry]:
     """The entries that may be trusted if nothing has changed; the others are settled here."""
-    entries: dict[bytes, Tracked] = {}
+    entries: dict[bytes, IndexEntry] = {}
     unmerged: set[bytes] = set()
     for record in git.run("ls-files", "-z", "-s", "-v").split(b"\0")[:-1]:
         about, _, path = record.partition(b"\t")
@@ -438,7 +440,7 @@ def _read_index(git: Git, top: int, found: Survey) -> dict[bytes, Tracked]:
         elif mode == GITLINK:
             _gitlink(found, top, path)
         elif tag == b"H":
-            entries[path] = Tracked(mode, oid)
+            entries[path] = IndexEntry(mode, oid)
         elif is_ours(path):
             pass
         elif _add(found, top, path):
@@ -481,13 +483,13 @@ def _is_empty(found: Survey, path: bytes, top: int) -> bool:
         os.close(folder)
 
 
-def _changed(git: Git, entries: dict[bytes, Tracked]) -> list[bytes]:
+def _changed(git: Git, entries: dict[bytes, IndexEntry]) -> list[bytes]:
     """Tracked files whose stat data is not what the index remembers."""
     out = git.run("diff-files", "-z", "--raw", "--no-renames", "--ignore-submodules=all").split(b"\0")
     return sorted({path for path in out[1::2] if path in entries})
 
 
-def _trust(git: Git, top: int, entries: dict[bytes, Tracked], found: Survey) -> None:
+def _trust(git: Git, top: int, entries: dict[bytes, IndexEntry], found: Survey) -> None:
     """Read what git sees as unchanged and yet is not its blob, byte for byte; the rest is `clean`."""
     answer = git.run("check-attr", "-z", "--stdin", "-a", stdin=b"".join(path + b"\0" for path in entries)).split(b"\0")
     filtered = {

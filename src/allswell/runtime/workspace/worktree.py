@@ -25,7 +25,7 @@ from allswell.domain.agents.fleet import as_agent
 from allswell.domain.receipts.receipt import Branch, Change
 from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.process import KEEPER, Result, WardenCommand, begin, find_program
+from allswell.runtime.process import KEEPER, ProcessResult, WardenCommand, begin, find_program
 from allswell.runtime.workspace.files import check_in_place, own_folder, read_file, remove_file, write_file
 from allswell.runtime.workspace.git import (
     Git,
@@ -86,7 +86,7 @@ class SandboxedCommands:
                 raise Unavailable(f"{argv[0]} {_verb(argv)} printed more than {_OUTPUT >> 20} MB")
             return os.pread(out.fileno(), _OUTPUT, 0)
 
-    async def _ended(self, command: WardenCommand, argv: tuple[str, ...]) -> Result:
+    async def _ended(self, command: WardenCommand, argv: tuple[str, ...]) -> ProcessResult:
         with begin(command) as handle:
             try:
                 async with asyncio.timeout(self.limit / 1_000):

@@ -20,8 +20,8 @@ from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
 from allswell.domain.rules.query import (
     NAME_OF,
-    Agenda,
     Query,
+    SweepAgenda,
     ViewAgenda,
     ViewAgents,
     ViewAttempts,
@@ -76,12 +76,12 @@ class MemoryViews(Views):
         answer: T = self._views[type(query)](self, query)
         return answer
 
-    def _agenda(self, _: ViewAgenda) -> Agenda:
+    def _agenda(self, _: ViewAgenda) -> SweepAgenda:
         """What a sweeper has to do, and when."""
         tables = self.database.tables
         first = tables.timer_order[0][0] if tables.timer_order else None
         now, stands = self.database.see()
-        return Agenda(now, first, bool(tables.spreads), stands, next(iter(tables.spreads), ""))
+        return SweepAgenda(now, first, bool(tables.spreads), stands, next(iter(tables.spreads), ""))
 
     def _tasks(self, query: ViewTasks) -> list[TaskRow]:
         """Tasks by id, a page at a time."""
@@ -427,7 +427,7 @@ class MemoryStore(MemoryViews):
             raise Unavailable("the store is not open")
         tx = MemoryTransaction(self)
         try:
-            result = await (_Watched(tx, work(tx)) if self.strict else work(tx))
+            result = await (_StrictUnit(tx, work(tx)) if self.strict else work(tx))
             await self._commit(tx)
         finally:
             self._end(tx)
@@ -489,7 +489,7 @@ class MemoryStore(MemoryViews):
         return [lanes[key].id for key in wanted]
 
 
-class _Watched(Awaitable[T]):
+class _StrictUnit(Awaitable[T]):
     """A unit of work that is held to awaiting nothing but its transaction: elsewhere there may be no event loop."""
 
     def __init__(self, tx: MemoryTransaction, work: Awaitable[T]) -> None:

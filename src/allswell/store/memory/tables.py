@@ -21,8 +21,8 @@ from allswell.domain.rules.event import Entry, Position
 from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import OPEN, Attempt, Lane, Ready, State, Task, WaitState
-from allswell.store.clock import DISTANCE, SETTLING, ClockReading, Moved, StoreClock, settling_of
+from allswell.domain.task.model import OPEN, Attempt, Lane, ReadyTask, State, Task, WaitState
+from allswell.store.clock import DISTANCE, SETTLING, ClockMoveWrites, ClockReading, StoreClock, settling_of
 from allswell.store.memory.locks import Key, LockTable, Turn, a_turn
 from allswell.store.port import Hearer, LockKind, RowChanges, RowConflict
 from allswell.timing.clock import Clock
@@ -83,7 +83,7 @@ class Tables:
         self.tasks: dict[TaskId, Task] = {}
         self.payloads: dict[TaskId, str] = {}
         self.results: dict[TaskId, str] = {}
-        self.ready: dict[TaskId, Ready] = {}
+        self.ready: dict[TaskId, ReadyTask] = {}
         self.timers: dict[str, Millis] = {}
         self.waits: dict[TaskId, tuple[WaitState, ...]] = {}
         self.bars: dict[TaskId, frozenset[AgentId]] = {}
@@ -373,7 +373,7 @@ class Database:
         """The clocks, whatever they say."""
         return self._clock.read(0, self.kept.get(SETTLING), self.kept.get(DISTANCE))
 
-    def keep(self, moved: Moved) -> None:
+    def keep(self, moved: ClockMoveWrites) -> None:
         """Keep how far settling has got."""
         before, after = moved.settling
         if self.kept.get(SETTLING) != before:

@@ -24,7 +24,7 @@ from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import OPEN, Lane, WaitState
 from allswell.errors import Bug
-from allswell.store.clock import ClockReading, Due, Moved
+from allswell.store.clock import ClockMoveWrites, ClockReading, DueTimer
 from allswell.store.memory.locks import Key, Owner, Row
 from allswell.store.memory.tables import Database, Draft, Layer, LockRequest
 from allswell.store.port import (
@@ -34,8 +34,8 @@ from allswell.store.port import (
     LockKind,
     RowChanges,
     RowConflict,
+    RowRequest,
     Rows,
-    Wanted,
     lock_and_read_in_turn,
 )
 
@@ -273,7 +273,7 @@ class Rules:
         """Claimable tasks were picked."""
         self._picked = True
 
-    def check_read(self, wanted: Wanted) -> None:
+    def check_read(self, wanted: RowRequest) -> None:
         """What is read was locked before."""
         draft, held = self._draft, self._held
         for kind, ids in (
@@ -321,7 +321,7 @@ class Rules:
 
     def check_write(self, changes: RowChanges) -> None:
         """What is written is held alone; new rows are held by their making."""
-        moved = changes.moved or Moved((None, ""))
+        moved = changes.moved or ClockMoveWrites((None, ""))
         if self._now_is_stale:
             raise Bug("write after a lock that came after now: the time of the decision is stale")
         for kind, ids in (
@@ -476,19 +476,19 @@ class MemoryTransaction:
                 self._rules.note_now()
             return self._base.clocks()
 
-    async def find_timers(self, after: str, limit: int) -> Sequence[Due]:
+    async def find_timers(self, after: str, limit: int) -> Sequence[DueTimer]:
         """All timers by owner, for a walk over them."""
         with self._statement:
             await self._store.give_way("find_timers")
             owners = nsmallest(limit, (owner for owner in self._base.tables.timers if owner > after))
             held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
-            return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
+            return [DueTimer(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
 
-    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
         """Lock, read the clock, and read what was locked."""
         return await lock_and_read_in_turn(self, locks, wanted)
 
-    async def read(self, wanted: Wanted) -> Rows:
+    async def read(self, wanted: RowRequest) -> Rows:
         """Rows as committed now, or as written by this transaction."""
         with self._statement:
             await self._store.give_way("read")
@@ -496,7 +496,7 @@ class MemoryTransaction:
                 self._rules.check_read(wanted)
             return self._read(wanted)
 
-    def _read(self, wanted: Wanted) -> Rows:
+    def _read(self, wanted: RowRequest) -> Rows:
         draft = self.draft
         rows = Rows()
         for spread in wanted.spreads:
@@ -586,7 +586,7 @@ class MemoryTransaction:
     def _try_lock(self, task: TaskId) -> bool:
         return self._base.locks.try_acquire(self.owner, (LockKind.TASK, task), exclusive=True)
 
-    async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
+    async def find_due(self, now: Millis, limit: int) -> Sequence[DueTimer]:
         """Timers that have fallen due, the oldest first."""
         with self._statement:
             await self._store.give_way("find_due")
@@ -597,10 +597,10 @@ class MemoryTransaction:
                 order = merge((entry for entry in order if entry[1] not in timers.own), own)
             due_now = list(takewhile(lambda entry: entry[0] <= now, order))
             due_now.sort(key=lambda entry: (entry[0], entry[1].startswith("r_")))
-            found: list[Due] = []
+            found: list[DueTimer] = []
             for _, owner in due_now[:limit]:
                 lease = self.draft.leases.get(TaskId(owner))
-                found.append(Due(owner, None if lease is None else lease.agent))
+                found.append(DueTimer(owner, None if lease is None else lease.agent))
             return found
 
     async def find_spreads(self, limit: int) -> Sequence[str]:

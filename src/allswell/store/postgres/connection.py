@@ -18,7 +18,7 @@ from psycopg.rows import tuple_row
 from allswell.domain.values import hide
 from allswell.errors import AllswellError, Bug, Refused, Unavailable
 from allswell.store.port import RowConflict
-from allswell.store.postgres.pipeline import Connection, ServerAnswer, Statement, Talk
+from allswell.store.postgres.pipeline import Connection, Pipeline, ServerAnswer, Statement
 
 # Every bound of the PostgreSQL store, by name, so that an error can say which one passed; times are seconds.
 
@@ -239,7 +239,7 @@ class ServerLine:
         """Of this very connection: nothing is done on it after a commit whose answer was lost."""
         self.session = connection.pgconn.backend_pid
         """The server's number of it."""
-        self._talk = Talk(connection)
+        self._talk = Pipeline(connection)
         self._mode = ExitStack()
         self._pipeline: psycopg.Pipeline | None = None
         self._prepared: dict[bytes, bytes] = {}

@@ -46,7 +46,7 @@ class CommitGuard:
             return self._ticket
 
 
-class PostgresDesk:
+class ConnectionThread:
     """One thread with its connection, made when it is first needed and made anew when it broke."""
 
     def __init__(self, name: str, address: ServerAddress) -> None:

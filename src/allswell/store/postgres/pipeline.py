@@ -47,7 +47,7 @@ class ServerAnswer:
         return (self._result.command_status or b"").decode()
 
 
-class Talk:
+class Pipeline:
     """The talk on one connection. After an error its state is not known: whoever talks closes it then."""
 
     def __init__(self, connection: Connection) -> None:

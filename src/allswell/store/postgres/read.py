@@ -14,8 +14,8 @@ from allswell.domain.agents.cost import ExpenseRow
 from allswell.domain.ids import AgentId, RunId, TaskId, Token
 from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.run.run import Run
-from allswell.domain.task.model import OPEN, Attempt, Ready, WaitState
-from allswell.store.port import LockKind, Rows, Wanted
+from allswell.domain.task.model import OPEN, Attempt, ReadyTask, WaitState
+from allswell.store.port import LockKind, RowRequest, Rows
 from allswell.store.postgres.pipeline import ServerAnswer, Statement
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import (
@@ -45,7 +45,7 @@ class Pick(msgspec.Struct, frozen=True):
 Fill = Callable[[Rows, ServerAnswer], None]
 
 
-class Places:
+class RowPlaces:
     """Where rows were when this transaction locked them. Until it changes them itself, nobody else does."""
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class Places:
         self.timed.clear()
 
 
-class RowReading:
+class RowReader:
     """What is wanted as statements, and their answers as rows."""
 
-    def __init__(self, wanted: Wanted, without: Iterable[LockKind] = ()) -> None:
+    def __init__(self, wanted: RowRequest, without: Iterable[LockKind] = ()) -> None:
         """`without` what is locked, and so read, by statements of its own."""
         self.statements: list[Statement] = []
         self._fills: list[Fill] = []
@@ -96,7 +96,7 @@ def locking(kind: LockKind, ids: Sequence[str], *, skip: bool = False, shared: b
     return f"{SQL[_LOCKED_BY[kind][0]]} ORDER BY 1 {how}", (texts(ids),)
 
 
-def fill_locked(rows: Rows, kind: LockKind, answer: ServerAnswer, places: Places) -> None:
+def fill_locked(rows: Rows, kind: LockKind, answer: ServerAnswer, places: RowPlaces) -> None:
     """The rows that a lock has given."""
     if kind is LockKind.LEASE:
         _fill_locked_leases(rows, answer, places)
@@ -127,7 +127,7 @@ def is_merged(pick: Pick) -> bool:
     return bool(pick.outside) or pick.agent is None or len(pick.lanes) > 1
 
 
-def fill_picked(rows: Rows, answer: ServerAnswer, places: Places) -> Rows:
+def fill_picked(rows: Rows, answer: ServerAnswer, places: RowPlaces) -> Rows:
     """The rows of a pick, the best first."""
     tasks, ready, payloads, found = rows.tasks, rows.ready, rows.payloads, places.ready
     for row in answer.fetchall():
@@ -135,7 +135,7 @@ def fill_picked(rows: Rows, answer: ServerAnswer, places: Places) -> Rows:
         task = tasks[id_] = task_of(row)
         payload, place, due, barred = row[TASK_COLUMNS:]
         payloads[id_] = payload
-        ready[id_] = Ready(id_, task.lane, task.rank)
+        ready[id_] = ReadyTask(id_, task.lane, task.rank)
         found[id_] = place
         if due is not None:
             rows.timers[id_] = due
@@ -144,7 +144,7 @@ def fill_picked(rows: Rows, answer: ServerAnswer, places: Places) -> Rows:
     return rows
 
 
-def covers(rows: Rows, with_bars: bool, wanted: Wanted) -> bool:  # noqa: FBT001 - it is half of a pair
+def covers(rows: Rows, with_bars: bool, wanted: RowRequest) -> bool:  # noqa: FBT001 - it is half of a pair
     """Whether rows that were read of picked tasks are all that is wanted."""
     return (
         not any((wanted.spreads, wanted.runs, wanted.services, wanted.agents, wanted.questions))
@@ -156,7 +156,7 @@ def covers(rows: Rows, with_bars: bool, wanted: Wanted) -> bool:  # noqa: FBT001
     )
 
 
-def among(rows: Rows, wanted: Wanted) -> Rows:
+def among(rows: Rows, wanted: RowRequest) -> Rows:
     """Of rows that were read ahead, what is wanted and no more."""
     if len(wanted.tasks) == len(wanted.payloads) == len(rows.tasks) and not rows.bars:
         return rows
@@ -178,7 +178,7 @@ def fill_places(rows: Rows, answer: ServerAnswer) -> None:
     """Where tasks stand."""
     for id_, lane, rank, due in answer.fetchall():
         if lane is not None:
-            rows.ready[id_] = Ready(id_, lane, rank)
+            rows.ready[id_] = ReadyTask(id_, lane, rank)
         if due is not None:
             rows.timers[id_] = due
 
@@ -193,7 +193,7 @@ def _fill_leases(rows: Rows, answer: ServerAnswer) -> None:
     rows.leases = {row[0]: LeaseRow(*row[:LEASE_COLUMNS]) for row in answer.fetchall()}
 
 
-def _fill_locked_leases(rows: Rows, answer: ServerAnswer, places: Places) -> None:
+def _fill_locked_leases(rows: Rows, answer: ServerAnswer, places: RowPlaces) -> None:
     leases, timers, found = rows.leases, rows.timers, places.leases
     for row in answer.fetchall():
         id_ = row[0]
@@ -269,4 +269,4 @@ _BY_ID: tuple[tuple[str, str, Fill], ...] = (
     ("bars", "read_bars", _fill_bars),
     ("expenses", "read_expenses", _fill_expenses),
 )
-"""Which field of `Wanted` is served by which statement."""
+"""Which field of `RowRequest` is served by which statement."""

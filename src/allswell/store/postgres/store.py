@@ -29,15 +29,15 @@ from allswell.domain.notify.delivery import Delivery
 from allswell.domain.rules.event import Position
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.store import sql
-from allswell.store.notifier import Herald
+from allswell.store.notifier import Notifier
 from allswell.store.port import NOTHING, CommitUnknown, Decide, Hearer, Transaction, Wakeup, encode, run_sync
 from allswell.store.postgres import views
 from allswell.store.postgres.connection import PostgresSettings, ServerAddress, ServerLine, explain, is_pooled
-from allswell.store.postgres.connection_thread import CommitGuard, PostgresDesk
+from allswell.store.postgres.connection_thread import CommitGuard, ConnectionThread
 from allswell.store.postgres.pipeline import Connection, Statement
 from allswell.store.postgres.session import MIGRATIONS, SQL, VERSION, Session, opening_of_view, opening_of_work
 from allswell.store.postgres.transaction import PostgresTransaction, ServerClock
-from allswell.store.postgres.transport import CHANNEL, NotifyCarrier
+from allswell.store.postgres.transport import CHANNEL, NotifyTransport
 from allswell.store.postgres.values import json
 from allswell.store.postgres.views import PostgresViews, Table
 from allswell.store.postgres.write import short_record
@@ -211,7 +211,7 @@ class PostgresStepWriter:
 # lock that a reader or a writer would meet, passes over a table that is being vacuumed, and gives no space back.
 
 
-class Broom:
+class Vacuum:
     """Counts what has gone, and sweeps in the background when it is time; a sweep that fails is left to the next."""
 
     def __init__(self, sweep: Callable[[], Awaitable[None]], every: int) -> None:
@@ -269,7 +269,7 @@ class PostgresStore(PostgresViews):
         self.url = url
         self._address = ServerAddress(url, self._settings)
         self._clock = ServerClock()
-        self._desks: dict[str, PostgresDesk] = {}
+        self._desks: dict[str, ConnectionThread] = {}
         self._numbers = itertools.count(1)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._closed = False
@@ -278,7 +278,7 @@ class PostgresStore(PostgresViews):
         )
         self._process = os.getpid()
         self._herald = self._new_herald()
-        self._broom = Broom(self._vacuum, self._settings.vacuum_every)
+        self._broom = Vacuum(self._vacuum, self._settings.vacuum_every)
 
     def __repr__(self) -> str:
         return f"<PostgresStore {self._address.place}>"
@@ -317,9 +317,9 @@ class PostgresStore(PostgresViews):
 
     # Wake-up calls.
 
-    def _new_herald(self) -> Herald:
-        carrier = NotifyCarrier(self._address, self._settings, is_own=self._is_own)
-        return Herald(carrier, "allswell-postgres-herald")
+    def _new_herald(self) -> Notifier:
+        carrier = NotifyTransport(self._address, self._settings, is_own=self._is_own)
+        return Notifier(carrier, "allswell-postgres-herald")
 
     def _is_own(self, session: int) -> bool:
         return any(desk.session == session for desk in list(self._desks.values()))
@@ -544,7 +544,7 @@ class PostgresStore(PostgresViews):
 
     # Desks.
 
-    def _desk(self, name: str) -> PostgresDesk:
+    def _desk(self, name: str) -> ConnectionThread:
         if self._closed:
             raise Unavailable("the store is closed")
         desk = self._desks.get(name)
@@ -552,10 +552,10 @@ class PostgresStore(PostgresViews):
             desk.retire()
             desk = None
         if desk is None:
-            desk = self._desks[name] = PostgresDesk(name, self._address)
+            desk = self._desks[name] = ConnectionThread(name, self._address)
         return desk
 
-    def _quiet_desk(self, names: tuple[str, ...]) -> PostgresDesk:
+    def _quiet_desk(self, names: tuple[str, ...]) -> ConnectionThread:
         """The least busy of these; a further one is made only while those before it are busy."""
         best = self._desk(names[0])
         for name in names[1:]:

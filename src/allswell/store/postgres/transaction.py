@@ -13,13 +13,13 @@ from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import Lane
-from allswell.store.clock import Due
-from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, Rows, Wanted, lock_and_read_in_turn
+from allswell.store.clock import DueTimer
+from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowRequest, Rows, lock_and_read_in_turn
 from allswell.store.postgres.pipeline import Row, ServerAnswer, Statement
 from allswell.store.postgres.read import (
     Pick,
-    Places,
-    RowReading,
+    RowPlaces,
+    RowReader,
     among,
     covers,
     fill_locked,
@@ -97,7 +97,7 @@ class PostgresTransaction:
         """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
         self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
-        self._places = Places()
+        self._places = RowPlaces()
         self.call = NOTHING
         """What others are to be told of."""
         self.unsent: list[Statement] = []
@@ -134,7 +134,7 @@ class PostgresTransaction:
         self._moment = _one(clock)
         return _column(locked)
 
-    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
         """Lock and read what is locked, then the clock, in one round trip.
 
         Another one follows for open tasks that are not held, as most are: where they stand is in other tables, and must
@@ -145,7 +145,7 @@ class PostgresTransaction:
             return self._clock.guess(), Rows()
         if any(lock.skip for lock in locks):
             return await lock_and_read_in_turn(self, locks, wanted)
-        reading = RowReading(wanted, without=[lock.kind for lock in locks])
+        reading = RowReader(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
             return moment, Rows()
@@ -179,11 +179,11 @@ class PostgresTransaction:
         self._moment = None
         return self._clock.see(moment)
 
-    async def read(self, wanted: Wanted) -> Rows:
+    async def read(self, wanted: RowRequest) -> Rows:
         """Rows as they are now, in one round trip."""
         if self._ahead is not None and covers(*self._ahead, wanted):
             return among(self._ahead[0], wanted)
-        reading = RowReading(wanted)
+        reading = RowReader(wanted)
         return reading.fill(Rows(), self._ask_all(*reading.statements) if reading.statements else [])
 
     async def write(self, changes: RowChanges) -> None:
@@ -229,9 +229,9 @@ class PostgresTransaction:
         (answer,) = self._ask_all((query, values))
         return answer.fetchall()
 
-    async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
+    async def find_due(self, now: Millis, limit: int) -> Sequence[DueTimer]:
         """Timers that have fallen due, the oldest first."""
-        return [Due(*row) for row in self._ask("find_due", now, limit).fetchall()]
+        return [DueTimer(*row) for row in self._ask("find_due", now, limit).fetchall()]
 
     async def find_spreads(self, limit: int) -> Sequence[str]:
         """Consequences still to be worked off, the oldest first."""

@@ -24,7 +24,7 @@ import psycopg
 from psycopg import pq
 
 from allswell.errors import AllswellError
-from allswell.store.notifier import CarrierLost
+from allswell.store.notifier import TransportLost
 from allswell.store.port import NOTHING, Wakeup, decode, encode
 from allswell.store.postgres.connection import PostgresSettings, ServerAddress
 from allswell.store.postgres.pipeline import Connection
@@ -38,7 +38,7 @@ _NOTIFY = SQL["notify"].encode()
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 
-class NotifyCarrier:
+class NotifyTransport:
     """A connection that tells and, if need be, listens."""
 
     def __init__(self, address: ServerAddress, settings: PostgresSettings, *, is_own: Callable[[int], bool]) -> None:
@@ -63,7 +63,7 @@ class NotifyCarrier:
         try:
             self._connection = self._address.connect()
         except AllswellError as error:
-            raise CarrierLost(str(error)) from None
+            raise TransportLost(str(error)) from None
         self._heard = NOTHING
         if hearing:
             self._listening = not self._address.pooled
@@ -115,7 +115,7 @@ class NotifyCarrier:
     @property
     def _line(self) -> pq.abc.PGconn:
         if self._connection is None:
-            raise CarrierLost("not connected")
+            raise TransportLost("not connected")
         return self._connection.pgconn
 
     def _ask(self, query: bytes, *values: bytes) -> pq.abc.PGresult:
@@ -137,23 +137,23 @@ class NotifyCarrier:
                 answer = result
             self._collect(line)
         except psycopg.Error as error:
-            raise CarrierLost(str(error)) from None
+            raise TransportLost(str(error)) from None
         if answer is None or answer.status not in _GOOD:
-            raise CarrierLost("no answer" if answer is None else answer.error_message.decode(errors="replace"))
+            raise TransportLost("no answer" if answer is None else answer.error_message.decode(errors="replace"))
         return answer
 
     def _await(self, event: int, until: float) -> None:
         poll = select.poll()
         poll.register(self._line.socket, event)
         if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
-            raise CarrierLost("the server did not answer within listen_timeout")
+            raise TransportLost("the server did not answer within listen_timeout")
 
     def _consume(self, line: pq.abc.PGconn) -> None:
         try:
             line.consume_input()
             self._collect(line)
         except psycopg.Error as error:
-            raise CarrierLost(str(error)) from None
+            raise TransportLost(str(error)) from None
 
     def _collect(self, line: pq.abc.PGconn) -> None:
         while (told := line.notifies()) is not None:

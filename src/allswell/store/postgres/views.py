@@ -12,8 +12,8 @@ from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
 from allswell.domain.rules.query import (
-    Agenda,
     Query,
+    SweepAgenda,
     ViewAgenda,
     ViewAgents,
     ViewAttempts,
@@ -145,10 +145,10 @@ class PostgresViews(Views):
         answer: T = await self._views[type(query)](self, query)
         return answer
 
-    async def _agenda(self, _: ViewAgenda) -> Agenda:
+    async def _agenda(self, _: ViewAgenda) -> SweepAgenda:
         """What a sweeper has to do, and when."""
         ((moment, due, spread),) = await self._rows("view_agenda")
-        return Agenda(self._clock.see(moment), due, spread is not None, spread=spread or "")
+        return SweepAgenda(self._clock.see(moment), due, spread is not None, spread=spread or "")
 
     async def _tasks(self, query: ViewTasks) -> list[TaskRow]:
         """Tasks by id, a page at a time."""

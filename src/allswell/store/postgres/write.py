@@ -16,11 +16,11 @@ import msgspec
 from allswell.domain.ids import Millis, RunId, TaskId, Token
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.rules.event import Event
-from allswell.domain.task.model import Attempt, Finished
+from allswell.domain.task.model import Attempt, FinishedTask
 from allswell.errors import Bug
 from allswell.store.port import Recorded, RowChanges
 from allswell.store.postgres.pipeline import Statement
-from allswell.store.postgres.read import Places
+from allswell.store.postgres.read import RowPlaces
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import (
     EVENTS_MOST,
@@ -98,7 +98,7 @@ def short_record(held: LeaseRow, decided: Recorded) -> list[bytes | None]:
     ]
 
 
-def writes(changes: RowChanges, places: Places) -> list[Statement]:
+def writes(changes: RowChanges, places: RowPlaces) -> list[Statement]:
     """Everything that the changes come to; what is deleted may be where it was locked."""
     if changes.moved is not None:
         raise Bug("a store that goes by a server's clock is not settled on this machine's")
@@ -126,7 +126,7 @@ def _checking(name: str) -> str:
     )
 
 
-def _deletes(changes: RowChanges, places: Places) -> list[Statement]:
+def _deletes(changes: RowChanges, places: RowPlaces) -> list[Statement]:
     made: list[Statement] = []
     if changes.drop_leases:
         tasks, tokens = zip(*changes.drop_leases, strict=True)
@@ -299,7 +299,7 @@ def _renewal(lease: LeaseRow) -> _LeaseUpdate:
     )
 
 
-def _recorded(made: Finished) -> _Recorded:
+def _recorded(made: FinishedTask) -> _Recorded:
     task = made.task
     return _Recorded(
         task.id,

@@ -21,7 +21,7 @@ from allswell.domain.question import Option, Question
 from allswell.domain.rules.event import Event
 from allswell.domain.run.run import Fanout
 from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import OPEN, Attempt, Finished, Lane, Spec, Task, TaskHistory
+from allswell.domain.task.model import OPEN, Attempt, FinishedTask, Lane, Spec, Task, TaskHistory
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
@@ -74,7 +74,7 @@ def new_task(task: Task, payload: str) -> tuple[Row, TaskId]:
     return values, task.id
 
 
-def recorded(made: Finished) -> Row:
+def recorded(made: FinishedTask) -> Row:
     """A task as `insert_recorded` takes it."""
     task = made.task
     return (

@@ -16,13 +16,13 @@ from allswell.domain.rules.event import Position
 from allswell.domain.rules.query import Query
 from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.clock import StoreClock
-from allswell.store.notifier import Herald
+from allswell.store.notifier import Notifier
 from allswell.store.port import CommitUnknown, Decide, Hearer, Transaction, Wakeup
 from allswell.store.sqlite import paths, views
 from allswell.store.sqlite.connection import connect, connect_reader, translated
 from allswell.store.sqlite.paths import make_empty
 from allswell.store.sqlite.transaction import SqliteTransaction
-from allswell.store.sqlite.transport import DatagramCarrier
+from allswell.store.sqlite.transport import DatagramTransport
 from allswell.store.sqlite.writer import SqliteStepWriter, Unit, Writer
 from allswell.store.thread import WorkThread
 from allswell.store.views import Views
@@ -116,7 +116,7 @@ class SqliteStore(Views):
         self._threads: tuple[WorkThread, WorkThread] | None = None
         self._process = os.getpid()
         self._unknown: dict[str, Unit] = {}
-        self._herald: Herald | None = None
+        self._herald: Notifier | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class SqliteStore(Views):
         except BaseException:
             await self.close()
             raise
-        self._herald = Herald(DatagramCarrier(self.path), "allswell-sqlite-herald")
+        self._herald = Notifier(DatagramTransport(self.path), "allswell-sqlite-herald")
 
     async def close(self) -> None:
         """Close both connections; the last process to do so leaves no WAL behind."""

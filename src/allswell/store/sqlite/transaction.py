@@ -25,10 +25,10 @@ from allswell.domain.rules.event import Position
 from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import Attempt, Lane, Ready, WaitState
+from allswell.domain.task.model import Attempt, Lane, ReadyTask, WaitState
 from allswell.errors import Bug
-from allswell.store.clock import DISTANCE, SETTLING, ClockReading, Due, Moved, StoreClock, settling_of
-from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowConflict, Rows, Wanted
+from allswell.store.clock import DISTANCE, SETTLING, ClockMoveWrites, ClockReading, DueTimer, StoreClock, settling_of
+from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowConflict, RowRequest, Rows
 from allswell.store.sqlite import rows, views
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import NEWEST, SQL, check_writer
@@ -126,7 +126,7 @@ def _widened(name: str, size: int) -> str:
 # What a transaction looks up about runs and requests, without locks; on SQLite there is nothing left to lock.
 
 
-class RunLooks:
+class RunQueries:
     """The part of a transaction that is about runs, and about who waits for whom."""
 
     _connection: sqlite3.Connection
@@ -203,7 +203,7 @@ def compare_and_set(connection: sqlite3.Connection, key: str, before: str | None
     return connection.execute(SQL[name], values).rowcount == 1
 
 
-def move(connection: sqlite3.Connection, moved: Moved) -> None:
+def move(connection: sqlite3.Connection, moved: ClockMoveWrites) -> None:
     """Write what has moved, and how far that has got."""
     if not compare_and_set(connection, SETTLING, *moved.settling):
         raise RowConflict("another process has gone on settling the clock")
@@ -220,7 +220,7 @@ def move(connection: sqlite3.Connection, moved: Moved) -> None:
 _LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in LockKind}
 
 
-class SqliteTransaction(RunLooks):
+class SqliteTransaction(RunQueries):
     """A unit of work between `BEGIN IMMEDIATE` and `COMMIT`."""
 
     def __init__(self, connection: sqlite3.Connection, clock: StoreClock, known: KnownLanes, cache: RowCache) -> None:
@@ -268,14 +268,14 @@ class SqliteTransaction(RunLooks):
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def lock_and_read(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def lock_and_read(self, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
         now = await self.now()
         if len(locks) == 1 and locks[0].fresh:
             return now, Rows()  # that one is there already shows when it is written
         return now, await self.read(wanted)
 
-    async def read(self, wanted: Wanted) -> Rows:
+    async def read(self, wanted: RowRequest) -> Rows:
         """Rows by id, as they are in this transaction."""
         found, cache = Rows(), self._cache
         give = cache.give_cases if wanted.whole else cache.give_tasks
@@ -289,7 +289,7 @@ class SqliteTransaction(RunLooks):
         self._read_rarer(wanted, found)
         return found
 
-    def _read_rarer(self, wanted: Wanted, found: Rows) -> None:
+    def _read_rarer(self, wanted: RowRequest, found: Rows) -> None:
         if wanted.attempts:
             self._read_attempts(wanted.attempts, found)
         if wanted.awaited:
@@ -313,7 +313,7 @@ class SqliteTransaction(RunLooks):
         if wanted.questions:
             found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
 
-    def _read_awaited(self, wanted: Wanted, found: Rows) -> None:
+    def _read_awaited(self, wanted: RowRequest, found: Rows) -> None:
         if unsure := self._cache.unsure(wanted.awaited):
             found.awaited |= {row[0] for row in self._by_id("read_awaited", unsure)}
             self._cache.learn_awaited(unsure, found)
@@ -331,7 +331,7 @@ class SqliteTransaction(RunLooks):
         for row in self._by_id("read_task", ids):
             task = tasks[row[0]] = rows.task(row)
             if row[12] is not None:
-                ready[task.id] = Ready(task.id, task.lane, task.rank)
+                ready[task.id] = ReadyTask(task.id, task.lane, task.rank)
             if row[13] is not None:
                 timers[task.id] = row[13]
         if there := [task for task in dict.fromkeys(ids) if task in tasks]:
@@ -480,9 +480,9 @@ class SqliteTransaction(RunLooks):
             for cursor in cursors:
                 cursor.close()
 
-    async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
+    async def find_due(self, now: Millis, limit: int) -> Sequence[DueTimer]:
         """Timers that have fallen due, the oldest first."""
-        return [Due(*row) for row in self._connection.execute(SQL["find_due"], (now, limit)).fetchall()]
+        return [DueTimer(*row) for row in self._connection.execute(SQL["find_due"], (now, limit)).fetchall()]
 
     async def find_spreads(self, limit: int) -> Sequence[str]:
         """Consequences still to be worked off, the oldest first."""
@@ -504,9 +504,9 @@ class SqliteTransaction(RunLooks):
         """Tasks whose current lease this claim command made; nobody else can ask before this is over."""
         return [TaskId(task) for task in self._column(SQL["find_claimed"], command)]
 
-    async def find_timers(self, after: str, limit: int) -> Sequence[Due]:
+    async def find_timers(self, after: str, limit: int) -> Sequence[DueTimer]:
         """All timers by owner, for a walk over them."""
-        return [Due(*row) for row in self._connection.execute(SQL["find_timers"], (after, limit)).fetchall()]
+        return [DueTimer(*row) for row in self._connection.execute(SQL["find_timers"], (after, limit)).fetchall()]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id."""

@@ -22,7 +22,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from allswell.store.notifier import CarrierLost
+from allswell.store.notifier import TransportLost
 from allswell.store.port import LOOK_AGAIN, NOTHING, Wakeup, decode, encode
 
 _LONGEST_NAME = 107
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[0-9]+-[0-9a-f]{12}")
 """Anything else in the folder is not ours, and is left alone."""
 
 
-class DatagramCarrier:
+class DatagramTransport:
     """One process's socket, and the way to the others'."""
 
     check_every = _CHECK_EVERY
@@ -79,7 +79,7 @@ class DatagramCarrier:
             try:
                 self._bind(self._socket)
             except OSError as error:
-                raise CarrierLost(f"no socket in {self.folder}: {error}") from None
+                raise TransportLost(f"no socket in {self.folder}: {error}") from None
 
     def fileno(self) -> int | None:
         """The socket, if it has a name."""
@@ -142,7 +142,7 @@ class DatagramCarrier:
             except BlockingIOError:
                 return heard if count <= self._queue else LOOK_AGAIN.merged(heard)
             except OSError as error:
-                raise CarrierLost(str(error)) from None
+                raise TransportLost(str(error)) from None
             count += 1
             if data != _ECHO:
                 heard = heard.merged(decode(data))
@@ -155,7 +155,7 @@ class DatagramCarrier:
             except BlockingIOError:
                 return  # the queue is full: it is still there
             except OSError as error:
-                raise CarrierLost(f"the socket in {self.folder} is gone: {error}") from None
+                raise TransportLost(f"the socket in {self.folder} is gone: {error}") from None
 
     def close(self) -> None:
         """Remove the socket, and the folder if it was the last."""
@@ -222,7 +222,7 @@ class DatagramCarrier:
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
-            raise CarrierLost("not open")
+            raise TransportLost("not open")
         return self._socket
 
     def _close_folder(self) -> None:
@@ -247,7 +247,7 @@ def _length_of_queues() -> int:
         return _QUEUE_USUALLY
 
 
-_inheritable: weakref.WeakSet[DatagramCarrier] = weakref.WeakSet()
+_inheritable: weakref.WeakSet[DatagramTransport] = weakref.WeakSet()
 
 
 def _let_go_in_child() -> None:

@@ -15,8 +15,8 @@ from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
 from allswell.domain.rules.query import (
-    Agenda,
     Query,
+    SweepAgenda,
     ViewAgenda,
     ViewAgents,
     ViewAttempts,
@@ -179,11 +179,11 @@ def services(connection: sqlite3.Connection, _: ViewServices) -> dict[str, Servi
     return rows.services(connection.execute(SQL["read_services"]).fetchall())
 
 
-def agenda(connection: sqlite3.Connection, clock: StoreClock) -> Agenda:
+def agenda(connection: sqlite3.Connection, clock: StoreClock) -> SweepAgenda:
     """What a sweeper has to do, and when."""
     last, due, spread, word = connection.execute(SQL["view_agenda"]).fetchall()[0]
     now, stands = clock.see(last, settling_of(word))
-    return Agenda(now, due, spread is not None, stands, spread or "")
+    return SweepAgenda(now, due, spread is not None, stands, spread or "")
 
 
 def journal(connection: sqlite3.Connection, query: ViewJournal) -> list[Entry]:

@@ -40,7 +40,7 @@ from allswell.domain.task.policy import Policy
 from allswell.engine.lease import Lease as Handle
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
-from allswell.testing.sim.process import Sent, SimDesk, SimProcess
+from allswell.testing.sim.process import Sent, SimClient, SimProcess
 
 ROLES = ("", "build", "audit")
 _SPLIT = Option("split", "Split it", AnswerAction.SPLIT)
@@ -281,11 +281,11 @@ SERVICES = ("anthropic", "github", "search")
 _PATIENCE = 300.0
 
 
-class Load:
+class SimLoad:
     """Everybody who is not an agent; they speak through whichever process is there."""
 
     def __init__(
-        self, desk: SimDesk, chance: random.Random, watches: Callable[[], list[Watch]], agents: list[str]
+        self, desk: SimClient, chance: random.Random, watches: Callable[[], list[Watch]], agents: list[str]
     ) -> None:
         self.desk = desk
         self.chance = chance

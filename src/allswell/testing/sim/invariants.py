@@ -18,7 +18,7 @@ from allswell.domain.run.run import Run
 from allswell.domain.service.retry import RULES
 from allswell.domain.task.model import Attempt, Task
 from allswell.store.port import RowChanges
-from allswell.testing.sim.report import Chronicle, Shadow, asked_moment, over_at
+from allswell.testing.sim.report import HistoryModel, HistoryRecorder, asked_moment, over_at
 
 _BAD = {
     "agent_timeout": "timeout",
@@ -34,9 +34,9 @@ class Verdicts:
 
     def __init__(
         self,
-        shadow: Shadow,
+        shadow: HistoryModel,
         breaks: Callable[[str, str], None],
-        chronicle: Chronicle,
+        chronicle: HistoryRecorder,
         time: Callable[[], float],
         limit: Callable[[Task], int | None],
     ) -> None:
@@ -247,7 +247,11 @@ class RunClocks:
     """What runs and attempts must come to, by their questions."""
 
     def __init__(
-        self, shadow: Shadow, breaks: Callable[[str, str], None], chronicle: Chronicle, time: Callable[[], float]
+        self,
+        shadow: HistoryModel,
+        breaks: Callable[[str, str], None],
+        chronicle: HistoryRecorder,
+        time: Callable[[], float],
     ) -> None:
         self._shadow = shadow
         self._tables = shadow.tables

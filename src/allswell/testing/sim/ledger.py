@@ -14,12 +14,12 @@ from allswell.domain.ids import RunId, TaskId
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.rules.command import RecordStep, TakeUp
 from allswell.domain.rules.event import KINDS
-from allswell.domain.task.model import OPEN, Attempt, Finished, Task
+from allswell.domain.task.model import OPEN, Attempt, FinishedTask, Task
 from allswell.engine.lease import Lease as Handle
 from allswell.store.memory import Database
 from allswell.store.port import RowChanges
 from allswell.testing.sim.invariants import RunClocks, Verdicts
-from allswell.testing.sim.report import Broken, Chronicle, Shadow, SimSpan, changes_at, over_at
+from allswell.testing.sim.report import Broken, HistoryModel, HistoryRecorder, SimSpan, changes_at, over_at
 
 _SETTLED = 120.0
 """Seconds after which no transaction can still be under way that began before."""
@@ -31,12 +31,12 @@ _CLAIMS_TO_JUDGE = 8
 class SimLedger:
     """Checks each commit against the history."""
 
-    def __init__(self, database: Database, chronicle: Chronicle, time: Callable[[], float]) -> None:
+    def __init__(self, database: Database, chronicle: HistoryRecorder, time: Callable[[], float]) -> None:
         self.database = database
         self.tables = database.tables
         self.chronicle = chronicle
         self.time = time
-        self.shadow = Shadow(self.tables)
+        self.shadow = HistoryModel(self.tables)
         self.handles: dict[tuple[TaskId, int], Handle] = {}
         self.on_break: Callable[[], None] = lambda: None
         self.claims_in_order = 0
@@ -147,7 +147,7 @@ class SimLedger:
         elif reason == "delegation_timeout":
             self.chronicle.met("a request expired")
 
-    def _record(self, made: Finished, changes: RowChanges) -> None:
+    def _record(self, made: FinishedTask, changes: RowChanges) -> None:
         """A step of a flow is finished as it is made: once, and only by whoever holds the flow."""
         shadow, task = self.shadow, made.task
         said = shadow.sent.get(task.record.ended_by)

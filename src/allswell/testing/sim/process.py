@@ -51,7 +51,7 @@ from allswell.store.memory import MemoryStore
 from allswell.store.port import RowConflict, Transaction
 from allswell.testing.loop import VirtualClock
 from allswell.testing.sim.ledger import SimLedger
-from allswell.testing.sim.report import Chronicle, FaultInjector, FaultPlan, SimSpan, over_at
+from allswell.testing.sim.report import FaultInjector, FaultPlan, HistoryRecorder, SimSpan, over_at
 from allswell.timing.nursery import Nursery
 
 # The engine behind a watch, for what tests the engine itself: the simulator, and whoever checks histories.
@@ -73,7 +73,7 @@ Sent = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceComm
 """What callers have decided; claims, check-ins and steps have ways of their own here."""
 
 
-class SimDesk:
+class SimClient:
     """Sends commands and judges answers."""
 
     def __init__(self, ledger: SimLedger) -> None:
@@ -320,7 +320,7 @@ T = TypeVar("T")
 class Connection(MemoryStore):
     """A process's own connection to the one store; it counts the conflicts it meets."""
 
-    def __init__(self, store: MemoryStore, weather: FaultInjector, chronicle: Chronicle) -> None:
+    def __init__(self, store: MemoryStore, weather: FaultInjector, chronicle: HistoryRecorder) -> None:
         super().__init__(
             strict=True,
             faults=weather,
@@ -345,7 +345,7 @@ Inhabitant = Callable[["SimProcess"], Coroutine[Any, Any, None]]
 class SimProcess:
     """One process, dead or alive."""
 
-    def __init__(self, number: int, store: MemoryStore, desk: SimDesk, sky: FaultPlan) -> None:
+    def __init__(self, number: int, store: MemoryStore, desk: SimClient, sky: FaultPlan) -> None:
         self.number = number
         self.desk = desk
         self.sky = sky

@@ -58,7 +58,7 @@ class SimReport(msgspec.Struct):
         return not self.broken
 
 
-class Chronicle:
+class HistoryRecorder:
     """Gathers what a report will say, and the running digest of the history."""
 
     def __init__(self, seed: int, hours: float) -> None:
@@ -98,7 +98,7 @@ class Chronicle:
 # way, so that a mistake in the rules shows as a difference.
 
 
-class Counts(msgspec.Struct):
+class FailureCounts(msgspec.Struct):
     """How often a task has ended badly since a human last spoke."""
 
     bad: dict[str, int] = msgspec.field(default_factory=dict)
@@ -114,7 +114,7 @@ class SimSpan(msgspec.Struct):
     last: int | None = None
 
 
-class Shadow:
+class HistoryModel:
     """The history so far."""
 
     def __init__(self, tables: Tables) -> None:
@@ -131,7 +131,7 @@ class Shadow:
         self.done: dict[TaskId, int] = {}
         """How often each task was completed."""
         self.split: dict[TaskId, list[TaskId]] = {}
-        self.counts: dict[TaskId, Counts] = {}
+        self.counts: dict[TaskId, FailureCounts] = {}
         self.not_until: dict[TaskId, int] = {}
         self.questions_waited_for: dict[str, None] = {}
         self.questions_closed: dict[str, str | None] = {}
@@ -151,9 +151,9 @@ class Shadow:
             if event.kind == "clock_set":
                 self.not_until = {task: moment + event.data["by_ms"] for task, moment in self.not_until.items()}
 
-    def counts_of(self, task: TaskId) -> Counts:
+    def counts_of(self, task: TaskId) -> FailureCounts:
         """The counts of a task, made if need be."""
-        return self.counts.setdefault(task, Counts())
+        return self.counts.setdefault(task, FailureCounts())
 
     def fates(self, needs: Iterable[TaskId]) -> list[str]:
         """What became of these needs (open, good or bad); one that was split is all of its parts."""
@@ -229,7 +229,7 @@ CALM = Levels().scaled(0)
 class FaultPlan:
     """The weather that all processes share."""
 
-    def __init__(self, chance: random.Random, chronicle: Chronicle, levels: Levels) -> None:
+    def __init__(self, chance: random.Random, chronicle: HistoryRecorder, levels: Levels) -> None:
         self.chance = chance
         self.chronicle = chronicle
         self.set_in(levels)

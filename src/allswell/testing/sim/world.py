@@ -18,11 +18,11 @@ from allswell.engine import sweeper, watch
 from allswell.engine.watch import Watch
 from allswell.store.memory import MemoryStore
 from allswell.store.port import RowChanges
-from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, VirtualClock, run, running_loop
-from allswell.testing.sim.agents import Load, Program, SimAgent
+from allswell.testing.loop import DeterministicLoop, LoopStuck, Runaway, VirtualClock, run, running_loop
+from allswell.testing.sim.agents import Program, SimAgent, SimLoad
 from allswell.testing.sim.ledger import SimLedger
-from allswell.testing.sim.process import PACE, SimDesk, SimProcess
-from allswell.testing.sim.report import CALM, Broken, Chronicle, FaultPlan, Levels, SimReport
+from allswell.testing.sim.process import PACE, SimClient, SimProcess
+from allswell.testing.sim.report import CALM, Broken, FaultPlan, HistoryRecorder, Levels, SimReport
 from allswell.timing.nursery import Nursery
 
 _STEPS_AN_HOUR = 50_000
@@ -45,14 +45,14 @@ def simulate(
 
     `on_progress` is told the share of the day that has passed; it hears of it at commits, and so changes nothing.
     """
-    chronicle = Chronicle(seed, hours)
+    chronicle = HistoryRecorder(seed, hours)
     world = World(seed, hours, levels, chronicle)
     world.on_progress = on_progress
     steps = int((hours + _EVENING) * _STEPS_AN_HOUR)
     try:
         with _chunks(random.Random(seed).choice((2, 3, 500))), _complaints(world):
             run(world.pass_by(), seed=seed, max_steps=steps)
-    except (Stuck, Runaway) as stopped:
+    except (LoopStuck, Runaway) as stopped:
         chronicle.report.broken.append(Broken("the world goes on", 0.0, str(stopped)))
     return chronicle.close()
 
@@ -97,7 +97,7 @@ def _complaints(world: World) -> Iterator[None]:
 class World:
     """Everything there is, for one seed."""
 
-    def __init__(self, seed: int, hours: float, levels: Levels | None, chronicle: Chronicle) -> None:
+    def __init__(self, seed: int, hours: float, levels: Levels | None, chronicle: HistoryRecorder) -> None:
         self.hours = hours
         self.chronicle = chronicle
         self.chance = random.Random(seed)
@@ -140,7 +140,7 @@ class World:
         self.store = store
         self.ledger = SimLedger(store.database, self.chronicle, loop.time)
         store.on_commit = self._committed
-        self.desk = SimDesk(self.ledger)
+        self.desk = SimClient(self.ledger)
         self.sky = FaultPlan(self.chance, self.chronicle, self.levels)
         count = self.chance.randint(2, 4)
         self.processes = [SimProcess(number, store, self.desk, self.sky) for number in range(count)]
@@ -153,7 +153,7 @@ class World:
                 agent = SimAgent(names[-1], lambda: self.calm, self.watches)
                 process.inhabitants.append(agent.work)
             process.inhabitants.append(Program(process.number, self.chance, lambda: self.calm).work)
-        self.load = Load(self.desk, self.chance, self.watches, names)
+        self.load = SimLoad(self.desk, self.chance, self.watches, names)
 
     def watches(self) -> list[Watch]:
         """The watches of the processes that are alive."""

@@ -12,8 +12,8 @@ from allswell.interfaces.cli.rendering import Column, in_words, paint, plain, se
 
 if TYPE_CHECKING:
     from allswell.domain.question import Question
-    from allswell.engine.status.agents import AgentRow, Crew, Tracking
-    from allswell.engine.status.verdict import Concern
+    from allswell.engine.status.agents import AgentRow, AgentsOverview, Tracking
+    from allswell.engine.status.verdict import VerdictItem
     from allswell.store.views import Views
     from allswell.views.agent import LedgerShape
 
@@ -63,7 +63,7 @@ def agents(
         show_ledger(context, ledger, parse(since, where="--since"))
         return
 
-    async def work(views: Views) -> tuple[Crew, int, tuple[Concern, ...]]:
+    async def work(views: Views) -> tuple[AgentsOverview, int, tuple[VerdictItem, ...]]:
         crew, asked = await load_crew(views, context.settings), len(await views.view_questions())
         return crew, asked, () if json else (await judge(views, context.place)).needs
 
@@ -84,13 +84,13 @@ def agents(
     context.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
 
 
-def _broken(concern: Concern) -> list[str]:
+def _broken(concern: VerdictItem) -> list[str]:
     """What is wrong with the watch, and what to type: whoever asks for agents must not miss it."""
     command = paint(typed_here(concern.command), "held")
     return [f"{paint('✗', 'failed')} {sentence(plain(concern.what))}", f"    {command}"]
 
 
-def _supervision(crew: Crew) -> str:
+def _supervision(crew: AgentsOverview) -> str:
     from allswell.domain.agents.status import is_alive
 
     told: list[str] = []

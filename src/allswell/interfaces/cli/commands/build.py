@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from allswell.build.agents import ChannelMember, WatchedCommand
     from allswell.build.merge import Channel
     from allswell.domain.build.component import BuildSpec
-    from allswell.domain.build.hearing import HeardMessage, Hearing, Rights
+    from allswell.domain.build.hearing import ChannelCoverage, HeardMessage, Rights
     from allswell.domain.build.limits import BuildLimits
-    from allswell.domain.build.state import BuildStanding
+    from allswell.domain.build.state import BuildStatus
     from allswell.domain.ids import Millis
     from allswell.engine.watch import Watch
     from allswell.interfaces.chat.agentchat import ChatPlace
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SHOWN = 1_000
 
 
-class Overheard:
+class EchoedChannel:
     """A `Channel`; what was replayed is not shown again."""
 
     def __init__(self, channel: Channel, context: CliContext) -> None:
@@ -46,7 +46,7 @@ class Overheard:
         return self._channel.who
 
     @property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> ChannelCoverage:
         """Whether everything was heard."""
         return self._channel.hearing
 
@@ -200,7 +200,7 @@ def coordinate(
     typed = as_typed("coordinate", coordinate, {**given, "chat": None if chat is None else hide(chat)})
     job = _Job(context, again, read, rights, limits, Path.cwd() if merge else None, typed)
     with_key = None if key is None else Path(key)
-    standing = context.run(lambda watch: job.run(watch, _Talk(chat, channel, name, with_key)), making=True)
+    standing = context.run(lambda watch: job.run(watch, _ChatOptions(chat, channel, name, with_key)), making=True)
     _leave(context, standing, read.name)
 
 
@@ -209,7 +209,7 @@ def _ids(names: Who, *, stdio: bool) -> tuple[str, ...]:
     return tuple(name if stdio or name.startswith("@") else f"@{name}" for name in names or ())
 
 
-def _leave(context: CliContext, standing: BuildStanding, name: str) -> None:
+def _leave(context: CliContext, standing: BuildStatus, name: str) -> None:
     """Say how the build stands, and end with the code that goes with it."""
     states = [one.state for one in standing.components.values()]
     skipped = states.count("skipped")
@@ -228,7 +228,7 @@ def _leave(context: CliContext, standing: BuildStanding, name: str) -> None:
     context.leave(Exit.FAILED, f"the build {name} is not complete: {left}; the same command goes on with it")
 
 
-class _Talk:
+class _ChatOptions:
     """Where to talk, and as whom; without a URL, on standard input and output."""
 
     def __init__(self, url: str | None, channel: str, name: str, key: Path | None) -> None:
@@ -274,7 +274,7 @@ class _Job:
         self._limits = limits
         self._merge_into = merge_into
 
-    async def run(self, watch: Watch, talk: _Talk) -> BuildStanding:
+    async def run(self, watch: Watch, talk: _ChatOptions) -> BuildStatus:
         """Coordinate; signals leave in good order."""
         import asyncio
         import signal
@@ -290,7 +290,7 @@ class _Job:
         # Before the chat is joined: a second coordinator with the same key would displace the first one there.
         build = await place.take(watch, agent=talk.name)
         async with talk.open() as channel:
-            heard = channel if talk.url is None else Overheard(channel, self._context)
+            heard = channel if talk.url is None else EchoedChannel(channel, self._context)
             coordinator = Coordinator(
                 watch, heard, place, spec=self._again, rights=self._rights, limits=self._limits, merge=merge
             )
@@ -423,7 +423,7 @@ def _take_part(place: ChatPlace, key: str | None, make: Callable[[Channel], Chan
 
     async def live() -> None:
         async with AgentChat(place, secret) as room:
-            member = make(Overheard(room, context))
+            member = make(EchoedChannel(room, context))
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, member.stop)

@@ -13,7 +13,7 @@ from allswell.interfaces.cli.options import Argument, Json, Option
 from allswell.interfaces.cli.registry import UPKEEP, Commands
 
 if TYPE_CHECKING:
-    from allswell.domain.check.model import Finding, Place
+    from allswell.domain.check.model import Finding, Location
     from allswell.settings.settings import Settings
 
 _INDENT = " " * 9
@@ -65,16 +65,16 @@ def check(
     raise CliExit(code)
 
 
-def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _Texts]:
+def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _FileTexts]:
     """The findings in the order of their places, and the texts that they are about."""
     from allswell.domain.check.fleet import secrets_set
-    from allswell.domain.check.model import Place
+    from allswell.domain.check.model import Location
     from allswell.settings import look
     from allswell.settings.check import findings as of_settings
     from allswell.settings.check import refusals
 
     settings_file = file is not None and file.endswith(".toml")
-    texts = _Texts()
+    texts = _FileTexts()
     if file is not None and settings_file:
         texts.read(file)
         path = Path(file).resolve()
@@ -89,7 +89,7 @@ def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _Texts]:
         return found, texts  # figures that are refused prove nothing
     if file is None or config or settings_file:
         found += of_settings(settings)
-        found += secrets_set(settings.secrets, os.environ, next((Place(file) for file in settings.files), None))
+        found += secrets_set(settings.secrets, os.environ, next((Location(file) for file in settings.files), None))
     if file is None:
         found += _of_store(settings)
     if file is not None and not settings_file:
@@ -122,7 +122,7 @@ def _order(finding: Finding) -> tuple[str, int, int]:
     return ("", 0, 0) if place is None else (place.source, place.line or 0, place.column or 0)
 
 
-class _Texts:
+class _FileTexts:
     """The files that findings are about; each is read once."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class _Texts:
         self._lines[STDIN if file == "-" else file] = content.decode("utf-8", "replace").split("\n")
         return content
 
-    def line(self, place: Place) -> str | None:
+    def line(self, place: Location) -> str | None:
         """The line that a place is on, where it is one of a file."""
         if place.line is None:
             return None
@@ -159,7 +159,7 @@ def _code(found: list[Finding], *, strict: bool) -> Exit:
     return Exit.FAILED if counts["errors"] or (strict and counts["warnings"]) else Exit.FINE
 
 
-def _report(found: list[Finding], texts: _Texts) -> str:
+def _report(found: list[Finding], texts: _FileTexts) -> str:
     from allswell.interfaces.cli.rendering import paint
 
     told = [_told(finding, texts) for finding in found]
@@ -168,7 +168,7 @@ def _report(found: list[Finding], texts: _Texts) -> str:
     return "\n\n".join([*told, end]) + "\n"
 
 
-def _told(finding: Finding, texts: _Texts) -> str:
+def _told(finding: Finding, texts: _FileTexts) -> str:
     from allswell.interfaces.cli.rendering import paint, plain, prose
 
     place = finding.place
@@ -183,7 +183,7 @@ def _told(finding: Finding, texts: _Texts) -> str:
     return "\n".join(lines)
 
 
-def _quoted(place: Place, texts: _Texts) -> list[str]:
+def _quoted(place: Location, texts: _FileTexts) -> list[str]:
     from allswell.interfaces.cli.rendering import cut, paint, plain, width
 
     line = texts.line(place)
@@ -194,7 +194,7 @@ def _quoted(place: Place, texts: _Texts) -> list[str]:
     return [paint(number, "dim") + cut(plain(line[: 2 * room]), room)]
 
 
-def _near(place: Place | None) -> str:
+def _near(place: Location | None) -> str:
     """A place as seen from here, where that is shorter."""
     if place is None:
         return "the defaults"

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from allswell.domain.ids import RunId
     from allswell.domain.receipts.step import CutOffChoice
     from allswell.engine.watch import Watch
-    from allswell.flows.graph import GraphNode, Layout
+    from allswell.flows.graph import FlowLayout, GraphNode
     from allswell.flows.run.folder import RunBase
     from allswell.flows.run.runner import Runner, Summary
-    from allswell.flows.run.state import CutOff, RunStanding
+    from allswell.flows.run.state import InterruptedStep, RunStatus
     from allswell.flows.spec import Flow
     from allswell.store.views import Views
 
@@ -51,7 +51,9 @@ def choices_of(given: Sequence[str]) -> dict[str, CutOffChoice]:
     return found
 
 
-def chosen(context: CliContext, cuts: Sequence[CutOff], choices: Mapping[str, CutOffChoice]) -> dict[str, CutOffChoice]:
+def chosen(
+    context: CliContext, cuts: Sequence[InterruptedStep], choices: Mapping[str, CutOffChoice]
+) -> dict[str, CutOffChoice]:
     """What somebody decided about each step: by the flag, or asked at a terminal; steps without are undecided."""
     names = {cut_off.step for cut_off in cuts}
     for name in choices:
@@ -74,7 +76,7 @@ def chosen(context: CliContext, cuts: Sequence[CutOff], choices: Mapping[str, Cu
     return decided
 
 
-def _asked(cut_off: CutOff) -> CutOffChoice | None:
+def _asked(cut_off: InterruptedStep) -> CutOffChoice | None:
     _tell_cut(cut_off)
     sys.stderr.write(f"choose [{cut_off.offer.recommendation}]: ")
     sys.stderr.flush()
@@ -88,7 +90,7 @@ def _asked(cut_off: CutOff) -> CutOffChoice | None:
     return fits[0]
 
 
-def _tell_cut(cut_off: CutOff) -> None:
+def _tell_cut(cut_off: InterruptedStep) -> None:
     files = ", ".join(cut_off.context.uncommitted_changes[:8])
     more = len(cut_off.context.uncommitted_changes) - 8
     rest = f" and {more} more" if more > 0 else ""
@@ -107,7 +109,7 @@ def _tell_cut(cut_off: CutOff) -> None:
         sys.stderr.write(f"  {number} {option:<18} {means[option]}{best}\n")
 
 
-def how_to_choose(base: RunBase, cuts: Sequence[CutOff]) -> str:
+def how_to_choose(base: RunBase, cuts: Sequence[InterruptedStep]) -> str:
     """The question where nobody can be asked, with what to type."""
     for cut_off in cuts:
         _tell_cut(cut_off)
@@ -227,7 +229,7 @@ def add_to(app: Commands) -> None:
 def run_flow(context: CliContext, file: str, given: Sequence[str], jobs: int) -> None:
     """Run a flow from the beginning."""
     from allswell.flows.run.plan import given_inputs
-    from allswell.flows.run.runner import Beginning, begin, make_site
+    from allswell.flows.run.runner import FlowStart, begin, make_site
     from allswell.timing.clock import SystemClock
 
     source = read_bytes(file)
@@ -235,7 +237,7 @@ def run_flow(context: CliContext, file: str, given: Sequence[str], jobs: int) ->
     inputs = given_inputs(flow, _inputs(given))
     announced = _announced(context, found)
     where = "" if file == "-" else str(Path(file).resolve())
-    beginning = Beginning(flow, source, where, context.home, Path.cwd(), inputs, announced)
+    beginning = FlowStart(flow, source, where, context.home, Path.cwd(), inputs, announced)
     policy = context.settings.policy_for("")
 
     async def work(watch: Watch) -> Summary:
@@ -382,7 +384,7 @@ async def _resumed(
 
 
 async def _discarded(
-    context: CliContext, base: RunBase, cuts: list[CutOff], decided: Mapping[str, CutOffChoice]
+    context: CliContext, base: RunBase, cuts: list[InterruptedStep], decided: Mapping[str, CutOffChoice]
 ) -> list[str]:
     """Put back what was to be discarded; where it is kept."""
     from allswell.flows.run.context import in_thread
@@ -517,7 +519,7 @@ def _source_now(base: RunBase) -> bytes:
     return base.source.read_bytes()
 
 
-def _tell_standing(context: CliContext, base: RunBase, flow: Flow, standing: RunStanding, diff: str) -> None:
+def _tell_standing(context: CliContext, base: RunBase, flow: Flow, standing: RunStatus, diff: str) -> None:
     if context.json:
         return
     total = sum(step.count() for step in flow.steps)
@@ -568,7 +570,7 @@ def graph(
     context.say(GraphShape.of(flow, layout), None if json else _told(flow, nodes))
 
 
-def _picture(file: str, flow: Flow, layout: Layout) -> None:
+def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
     from allswell.domain.duration import show
     from allswell.flows.graph import draw
 

@@ -73,7 +73,7 @@ _MARKS |= {"end": ("=", "bold"), "thinking": ("~", "dim")}
 _OVER_EVERY_LINE = ("result", "thinking", "note")
 
 
-class LogWords(NamedTuple):
+class LogText(NamedTuple):
     """An entry in words. Whatever an agent said is data: whoever shows them makes them harmless."""
 
     mark: str
@@ -83,11 +83,11 @@ class LogWords(NamedTuple):
     style: str
 
 
-def words_of(entry: LogEntry, stream: str) -> LogWords:
+def words_of(entry: LogEntry, stream: str) -> LogText:
     """One entry; of what a tool brought, the beginning."""
     kind, text = str(entry.kind), entry.text
     if kind in ("text", "message"):
-        return LogWords("", "", text, "warn" if kind == "text" and stream == "stderr" else "")
+        return LogText("", "", text, "warn" if kind == "text" and stream == "stderr" else "")
     mark, style = _MARKS[kind]
     if kind in ("result", "error"):
         lines = text.splitlines() or ["(nothing)"]
@@ -102,7 +102,7 @@ def words_of(entry: LogEntry, stream: str) -> LogWords:
     if entry.tokens is not None:
         said.append(f"{entry.tokens:,} tokens")
     shown = ", ".join(said) if kind in ("end", "error") else text
-    return LogWords(mark, style, shown, style if kind in _OVER_EVERY_LINE else "")
+    return LogText(mark, style, shown, style if kind in _OVER_EVERY_LINE else "")
 
 
 _EVERY = 0.2
@@ -163,7 +163,7 @@ def logs(
         last = what.rpartition(".")[2]
         attempt = attempt or (int(last) if last.isdecimal() else None)
         what = task_of_receipt(what)
-    telling = (_FarTelling if served else _Telling)(context, what, limit, raw=raw)
+    telling = (_RemoteAttemptPrinter if served else _AttemptPrinter)(context, what, limit, raw=raw)
     try:
         if follow:
             telling.follow(attempt)
@@ -189,7 +189,7 @@ class _SeenLines(NamedTuple):
         return any(wait.kind == "question" for wait in self.row.waits)
 
 
-class _Telling:
+class _AttemptPrinter:
     """Tells the attempts of one task."""
 
     def __init__(self, context: CliContext, what: str, limit: int | None, *, raw: bool) -> None:
@@ -330,7 +330,7 @@ class _Telling:
                 write(_words(entry, stream) + "\n")
 
 
-class _FarTelling(_Telling):
+class _RemoteAttemptPrinter(_AttemptPrinter):
     """Tells the attempts of a task that are kept where its server is."""
 
     def once(self, attempt: int | None) -> None:

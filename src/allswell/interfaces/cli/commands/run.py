@@ -60,7 +60,7 @@ class RunPayload(msgspec.Struct, frozen=True):
         return (*AGENTS_OWN, *self.env) if self.clean else ("*",)
 
 
-class Ran(msgspec.Struct):
+class RunOutcome(msgspec.Struct):
     """What came of it."""
 
     code: int
@@ -332,7 +332,7 @@ def _start_warden() -> None:
     threading.Thread(target=start, daemon=True).start()
 
 
-def _tell(context: CliContext, course: RunSession, ran: Ran) -> None:
+def _tell(context: CliContext, course: RunSession, ran: RunOutcome) -> None:
     """Three lines at a bad end; nothing where all went well."""
     if ran.error is not None:
         raise ran.error

@@ -16,8 +16,8 @@ from allswell.interfaces.cli.rendering import GAP, headed, paint, plain, prose, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allswell.engine.status.explanation import Explanation, Link, Next, Span, Todo
-    from allswell.engine.status.verdict import Concern, Verdict
+    from allswell.engine.status.explanation import Explanation, Link, Span, SuggestedAction, UpcomingStep
+    from allswell.engine.status.verdict import Verdict, VerdictItem
     from allswell.store.views import Views
     from allswell.views.receipt import WorkShape
 
@@ -219,7 +219,7 @@ HEAD_STYLES = {"broken": "bold red", "needs_human": "bold yellow", "waiting": "b
 """The verdict's styles on a live screen."""
 
 
-def mark_of(concern: Concern) -> tuple[str, str]:
+def mark_of(concern: VerdictItem) -> tuple[str, str]:
     """The sign before a concern, and its style."""
     if concern.kind in ("question", "failed"):
         return ("?", "warn") if concern.kind == "question" else ("✗", "failed")
@@ -230,7 +230,7 @@ _NEAR = 6 * 86_400
 """Seconds within which the name of a day says which one is meant."""
 
 
-def said_of(concern: Concern) -> str:
+def said_of(concern: VerdictItem) -> str:
     """A concern in a sentence, with what it rests on and when it ends by itself."""
     what = concern.what
     if concern.kind == "parked" and concern.ends is not None and concern.ends.at is not None:
@@ -284,7 +284,7 @@ def _counted(counts: dict[str, int]) -> str:
     return "\n".join(GAP + GAP.join(paint(one, one.split()[1]) for one in line) for line in lines)
 
 
-def _commands(one: Concern) -> list[str]:
+def _commands(one: VerdictItem) -> list[str]:
     """What mends it, and what tells more: beside each other where there is room."""
     mends, more = f"    {paint(one.command, 'held')}", paint(one.look, "dim")
     if not one.look:
@@ -293,7 +293,7 @@ def _commands(one: Concern) -> list[str]:
     return [f"{mends}  {more}"] if fits else [mends, f"    {more}"]
 
 
-def _concerns(concerns: Sequence[Concern]) -> list[str]:
+def _concerns(concerns: Sequence[VerdictItem]) -> list[str]:
     lines: list[str] = []
     shown: Counter[str] = Counter()
     total = Counter(one.kind for one in concerns)
@@ -342,12 +342,12 @@ def _chain(links: tuple[Link, ...]) -> str:
     return "\n".join(lines)
 
 
-def _next(one: Next, now: int) -> str:
+def _next(one: UpcomingStep, now: int) -> str:
     when = "then" if one.at is None else within(one.at, now)
     return prose(one.what, indent=f"{_STEP}{when:<9}{GAP}", further=" " * 13)
 
 
-def _todo(todo: tuple[Todo, ...]) -> list[str]:
+def _todo(todo: tuple[SuggestedAction, ...]) -> list[str]:
     """What to type, and what it does: beside each other where there is room."""
     wide = max((width_of(one.command) for one in todo), default=0)
     lines = []

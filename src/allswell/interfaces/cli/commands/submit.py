@@ -1,7 +1,7 @@
 """`submit`: one task from options, or many from JSON lines.
 
 What was typed is handed to the watch, which looks at all of it before it takes any: a mistake in line 9,000 leaves
-nothing behind (`engine/submission.py`). Of very many lines no more than a parcel is held at once (`Lines`).
+nothing behind (`engine/submission.py`). Of very many lines no more than a parcel is held at once (`JsonLines`).
 """
 
 from __future__ import annotations
@@ -227,7 +227,9 @@ def _hint_at_role(context: CliContext, role: str) -> None:
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
-def _submit_lines(context: CliContext, lines: Lines, run_timeout: str | None, run_max_cost_usd: float | None) -> None:
+def _submit_lines(
+    context: CliContext, lines: JsonLines, run_timeout: str | None, run_max_cost_usd: float | None
+) -> None:
     # moved
 
     ids, limit = SubmittedIds(json=context.json), _limit(run_timeout)
@@ -271,7 +273,7 @@ LONGEST_TASK_LINE = 8 << 20
 _CHUNK = 1 << 20
 
 
-class Lines:
+class JsonLines:
     """JSON objects, one on each line, that can be read more than once."""
 
     def __init__(self, content: IO[bytes], source: str, defaults: Fields) -> None:
@@ -331,11 +333,11 @@ def _about_line(error: Refused, number: int) -> Refused:
 
 
 @contextmanager
-def opened(name: str, defaults: Fields) -> Iterator[Lines]:
+def opened(name: str, defaults: Fields) -> Iterator[JsonLines]:
     """The lines of a file, or of standard input (`-`); what cannot be read twice is put into a temporary file."""
     if name == "-":
         with _kept(sys.stdin.buffer) as kept:
-            yield Lines(kept, "standard input", defaults)
+            yield JsonLines(kept, "standard input", defaults)
         return
     try:
         content: IO[bytes] = open(name, "rb")  # noqa: PTH123, SIM115 - a name that was typed; closed below
@@ -346,7 +348,7 @@ def opened(name: str, defaults: Fields) -> Iterator[Lines]:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise Refused("no_file", f"lines: {name!r} cannot be read: {why}", where="lines") from None
     with content:
-        yield Lines(content, name, defaults)
+        yield JsonLines(content, name, defaults)
 
 
 def _kept(content: IO[bytes]) -> IO[bytes]:

@@ -19,7 +19,7 @@ from allswell.views.fields import millis
 
 if TYPE_CHECKING:
     from allswell.domain.task.model import TaskRow
-    from allswell.engine.status.services import Facts
+    from allswell.engine.status.services import TaskFacts
     from allswell.engine.watch import Watch
     from allswell.store.views import Views
     from allswell.views.task import TaskShape
@@ -78,16 +78,16 @@ def tasks(
     open_ = None if all_ or states or name is not None else True
     _check_text(name=name, role=role, after=after)
 
-    async def work(views: Views) -> tuple[list[TaskRow], int, dict[str, int], dict[str, str], Facts]:
+    async def work(views: Views) -> tuple[list[TaskRow], int, dict[str, int], dict[str, str], TaskFacts]:
         from allswell.engine.lookup import find_run
-        from allswell.engine.status.services import Facts, fill_for_ready
+        from allswell.engine.status.services import TaskFacts, fill_for_ready
 
         of_run = None if run is None else await find_run(views, run)
         which = TaskFilter(open_, of_run, name, role, states, after, limit + 1)
         found = await views.view_tasks(which)
         counts = {} if json or found else await views.view_counts()
         names = {} if json else await load_names(views, found)
-        facts = Facts((await views.view_agenda()).now)
+        facts = TaskFacts((await views.view_agenda()).now)
         if not json and any(row.ready for row in found):
             await fill_for_ready(views, facts, context.place.pause)
         return found, facts.now, counts, names, facts
@@ -117,7 +117,7 @@ _COLUMNS = (
 )
 
 
-def _row(row: TaskRow, now: int, names: dict[str, str], facts: Facts) -> list[str]:
+def _row(row: TaskRow, now: int, names: dict[str, str], facts: TaskFacts) -> list[str]:
     from allswell.engine.status.services import held_up
     from allswell.interfaces.cli.rendering import short
     from allswell.views.task import TaskShape

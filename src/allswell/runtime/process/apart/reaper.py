@@ -38,7 +38,7 @@ from types import FrameType
 from typing import cast
 
 from .output import Stream
-from .stops import LOOK_EVERY, Stops
+from .stops import LOOK_EVERY, StopSync
 from .tree import below, come_to_rest, freeze, read, signal_all, thaw
 from .wire import Message, Unpacker, frame, pack, receive_one
 
@@ -99,7 +99,7 @@ class Reaper:
         self._killing_since = 0.0
         self._status: int | None = None
         self._left_behind = 0
-        self._stops: Stops | None = None
+        self._stops: StopSync | None = None
         """Where the command is run in front of a person, who may stop it."""
         self._frozen = False
         """Whether everybody was stopped by order, so that their work can be kept."""
@@ -156,7 +156,7 @@ class Reaper:
             streams = (stdin, stdin, stdin) if terminal else (stdin, out_end, err_end)
             _become(self._channel, streams, failing, at_terminal=bool(terminal))
         if self._followed:
-            self._stops = Stops(self._followed, self._main)
+            self._stops = StopSync(self._followed, self._main)
         for handle in (stdin, out_end, err_end, failing):
             os.close(handle)
         if terminal:  # what it prints, on both streams, comes out of the other end

@@ -31,7 +31,7 @@ def is_stopped(pid: int, start: int) -> bool:
     return seen is not None and seen.start == start and seen.state == _STOPPED
 
 
-class Stops:
+class StopSync:
     """The command of one reaper and its supervisor, of which both are stopped where one is."""
 
     def __init__(self, supervisor: int, command: int) -> None:
