@@ -17,7 +17,7 @@ from allswell.domain.task.model import TaskFilter
 from allswell.errors import Refused
 from allswell.store import sql
 from allswell.store.port import FastStepWriter
-from allswell.store.postgres.session import VERSION
+from allswell.store.postgres.connection_thread import VERSION
 from allswell.store.sqlite.connection import NEWEST
 from tests.interfaces.cli.console import Console
 from tests.store.kept.restore import restore_postgres, restore_sqlite

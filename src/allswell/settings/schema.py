@@ -1,8 +1,8 @@
 """The catalogue of settings: one entry for each, from which loading, `allswell config`, the schema and the docs follow.
 
 Names are those of the documents Allswell comes from, in lower case. Defaults are not written here: they are those of
-`Policy`, `Limits`, `BuildLimits`, `BreakerPolicy`, `Quota`, `Timings` and `HealthThresholds`, so that there is one truth. At
-the end it is a JSON Schema, for editors that complete and check `allswell.toml`.
+`Policy`, `Limits`, `BuildLimits`, `BreakerPolicy`, `Quota`, `Timings` and `HealthThresholds`, so that there is one
+truth. At the end it is a JSON Schema, for editors that complete and check `allswell.toml`.
 """
 
 from __future__ import annotations

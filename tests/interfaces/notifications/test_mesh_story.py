@@ -8,11 +8,11 @@ import pytest
 from allswell import make_watch
 from allswell.domain.mesh.request import Escalation, MeshFigures
 from allswell.domain.notify.delivery import DeliveryFilter
-from allswell.domain.notify.notion import TYPES
 from allswell.domain.notify.spec import SinkSpec
 from allswell.engine.timings import Timings
 from allswell.interfaces.notifications import notion as notion_sink
 from allswell.interfaces.notifications.follower import make_sink, run_sinks
+from allswell.interfaces.notifications.notion import TYPES
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Store
 from allswell.store.postgres import PostgresStore

@@ -10,12 +10,11 @@ import pytest
 from allswell.domain.ids import AgentId, Millis, TaskId
 from allswell.domain.mesh.comms import Comm, RequestText, comm_for
 from allswell.domain.notify.delivery import Delivery, DeliveryRetries
-from allswell.domain.notify.notion import TYPES, cut_utf16, page_of, schema, wrong_with_schema
 from allswell.domain.notify.spec import SinkSpec
 from allswell.domain.rules.event import Event
 from allswell.errors import Refused
 from allswell.interfaces.notifications.follower import make_sink
-from allswell.interfaces.notifications.notion import NotionSink
+from allswell.interfaces.notifications.notion import TYPES, NotionSink, cut_utf16, page_of, schema, wrong_with_schema
 from allswell.interfaces.notifications.sink import NotDelivered
 from tests.support.fakes import Lose, NotionServer, Slow, Status
 

@@ -14,7 +14,7 @@ import pytest
 from allswell.domain.ids import TaskId
 from allswell.store.port import LOOK_AGAIN, RowChanges, Transaction, Wakeup, decode
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.session import SQL
+from allswell.store.postgres.connection_thread import SQL
 from tests.store.hearing import heard_by, until
 from tests.store.postgres.scene import AT, opened, put_tasks, run, task
 

@@ -10,7 +10,7 @@ import psycopg
 from allswell.domain.rules.event import Entry, Position
 from allswell.store.port import RowChanges, Transaction
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.session import SQL
+from allswell.store.postgres.connection_thread import SQL
 from tests.store.postgres.scene import opened, put, run, told
 
 

@@ -11,7 +11,7 @@ from allswell.domain.ids import AgentId, TaskId
 from allswell.domain.task.model import Exclusion
 from allswell.store.port import RowChanges, RowRequest, Transaction
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.session import SQL
+from allswell.store.postgres.connection_thread import SQL
 from allswell.store.postgres.values import integers
 from tests.store.postgres.scene import client, names, opened, put, put_tasks, run
 

@@ -10,8 +10,8 @@ import pytest
 
 from allswell.store.port import LockKind
 from allswell.store.postgres import PostgresStore
+from allswell.store.postgres.connection_thread import SQL
 from allswell.store.postgres.read import locking
-from allswell.store.postgres.session import SQL
 from tests.store.postgres.scene import run
 
 _VALUE = {

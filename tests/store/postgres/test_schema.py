@@ -14,7 +14,7 @@ from allswell.domain.service.breaker import Service
 from allswell.domain.service.service import ServiceRow
 from allswell.errors import Refused
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.session import MIGRATIONS, SQL, VERSION
+from allswell.store.postgres.connection_thread import MIGRATIONS, SQL, VERSION
 from allswell.store.sql import oldest_writer
 from tests.store.postgres.scene import await_waiter, client, opened, put_tasks, run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from allswell.store.postgres.session import MIGRATIONS, SQL
+from allswell.store.postgres.connection_thread import MIGRATIONS, SQL
 from tests.store.postgres.scene import run
 from tests.store.standing_clock import ROWS, check_clock_stands
 

@@ -16,7 +16,7 @@ import pytest
 from allswell.domain.rules.event import Position
 from allswell.domain.task.model import TaskFilter
 from allswell.errors import Unavailable
-from allswell.store.sqlite.turnstile import Turnstile
+from allswell.store.sqlite.writer import Turnstile
 from tests.store.sqlite.scene import finish, opened, plain, put, python
 
 SATURATE = """
@@ -188,7 +188,7 @@ def test_a_child_does_not_keep_its_dead_parents_turn(tmp_path: Path) -> None:
     script = """
 import os, sys, time
 from pathlib import Path
-from allswell.store.sqlite.turnstile import Turnstile
+from allswell.store.sqlite.writer import Turnstile
 turnstile = Turnstile(Path(sys.argv[1]), 1000)
 turnstile.open()
 turnstile.enter()

@@ -13,7 +13,7 @@ from allswell.domain.ids import Millis
 from allswell.domain.lease.model import LeaseRow
 from allswell.store.port import Decide, Recorded
 from allswell.store.sqlite import SqliteStore
-from allswell.store.sqlite.turnstile import Turnstile
+from allswell.store.sqlite.writer import Turnstile
 from tests.store.sqlite.scene import run
 from tests.support.conformance.shortening import held_flow, recorded_step
 

@@ -137,7 +137,7 @@ def spoken(
     task, token, agent = lease
     path = socket_of(store)
     if path is not None:
-        from allswell.actions.socket_holder import at_once, blocking
+        from allswell.actions.holder import at_once, blocking
 
         return at_once(verb(blocking(path, task, token)))
 
@@ -160,7 +160,7 @@ def inbox_work(
     agent, roles = who
     path = socket_of(store)
     if path is not None:
-        from allswell.actions.socket_holder import at_once, blocking
+        from allswell.actions.holder import at_once, blocking
 
         return at_once(verb(blocking(path)))
     if not agent:

@@ -17,8 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from allswell.actions.holder import AgentInbox, AnswerSource, Holder, RequestDraft, wait_for_answers
-from allswell.actions.socket_holder import SocketHolder
+from allswell.actions.holder import AgentInbox, AnswerSource, Holder, RequestDraft, SocketHolder, wait_for_answers
 from allswell.actions.store_holder import StoreAnswers, StoreHolder, StoreInbox, find_held
 from allswell.domain.access.key import Key
 from allswell.domain.access.rights import check_agent, is_its_agent

@@ -16,8 +16,8 @@ from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.run.run import Run
 from allswell.domain.task.model import OPEN, Attempt, ReadyTask, WaitState
 from allswell.store.port import LockKind, RowRequest, Rows
+from allswell.store.postgres.connection_thread import SQL
 from allswell.store.postgres.pipeline import ServerAnswer, Statement
-from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import (
     LEASE_COLUMNS,
     TASK_COLUMNS,

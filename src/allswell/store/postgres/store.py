@@ -33,9 +33,17 @@ from allswell.store.notifier import Notifier
 from allswell.store.port import NOTHING, CommitUnknown, Decide, Hearer, Transaction, Wakeup, encode, run_sync
 from allswell.store.postgres import views
 from allswell.store.postgres.connection import PostgresSettings, ServerAddress, ServerLine, explain, is_pooled
-from allswell.store.postgres.connection_thread import CommitGuard, ConnectionThread
+from allswell.store.postgres.connection_thread import (
+    MIGRATIONS,
+    SQL,
+    VERSION,
+    CommitGuard,
+    ConnectionThread,
+    Session,
+    opening_of_view,
+    opening_of_work,
+)
 from allswell.store.postgres.pipeline import Connection, Statement
-from allswell.store.postgres.session import MIGRATIONS, SQL, VERSION, Session, opening_of_view, opening_of_work
 from allswell.store.postgres.transaction import PostgresTransaction, ServerClock
 from allswell.store.postgres.transport import CHANNEL, NotifyTransport
 from allswell.store.postgres.values import json

@@ -15,6 +15,7 @@ from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import Lane
 from allswell.store.clock import DueTimer
 from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowRequest, Rows, lock_and_read_in_turn
+from allswell.store.postgres.connection_thread import SQL, Session
 from allswell.store.postgres.pipeline import Row, ServerAnswer, Statement
 from allswell.store.postgres.read import (
     Pick,
@@ -31,7 +32,6 @@ from allswell.store.postgres.read import (
     loose,
     picking,
 )
-from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.values import integers, lanes_of, services_of, task_of, texts
 from allswell.store.postgres.write import writes
 

@@ -27,8 +27,8 @@ from allswell.errors import AllswellError
 from allswell.store.notifier import TransportLost
 from allswell.store.port import NOTHING, Wakeup, decode, encode
 from allswell.store.postgres.connection import PostgresSettings, ServerAddress
+from allswell.store.postgres.connection_thread import SQL
 from allswell.store.postgres.pipeline import Connection
-from allswell.store.postgres.session import SQL
 
 log = logging.getLogger(__name__)
 

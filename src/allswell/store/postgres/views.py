@@ -40,8 +40,8 @@ from allswell.domain.rules.query import (
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.model import LAST, Attempt, State, TaskRow, folded
+from allswell.store.postgres.connection_thread import SQL, Session
 from allswell.store.postgres.pipeline import Statement
-from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.transaction import ServerClock
 from allswell.store.postgres.values import (
     EVENTS_MOST,

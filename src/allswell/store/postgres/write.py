@@ -19,9 +19,9 @@ from allswell.domain.rules.event import Event
 from allswell.domain.task.model import Attempt, FinishedTask
 from allswell.errors import Bug
 from allswell.store.port import Recorded, RowChanges
+from allswell.store.postgres.connection_thread import SQL
 from allswell.store.postgres.pipeline import Statement
 from allswell.store.postgres.read import RowPlaces
-from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import (
     EVENTS_MOST,
     encoded,

@@ -103,7 +103,7 @@ async def _find_and_show(views: Views, what: str, context: CliContext) -> Shown:
 
 def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None:
     """A request of the task that this process works on, as its supervisor knows it; None: it is another task's."""
-    from allswell.actions.socket_holder import at_once, blocking
+    from allswell.actions.holder import at_once, blocking
     from allswell.errors import Refused
 
     try:

@@ -5,6 +5,7 @@ Everything that is shown was typed just so, in a folder of its own, and can be t
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import allswell
+from allswell.errors import AllswellError
 
 NAME = "write the parser"
 _AGENT = """\
@@ -103,3 +105,21 @@ def _type(command: tuple[str, ...], folder: Path) -> int:
 def _painted(text: str, style: str) -> str:
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain else f"\x1b[{style}m{text}\x1b[0m"
+
+
+def main() -> int:
+    """Read the command line and play."""
+    options = argparse.ArgumentParser(prog="allswell.demo", description=__doc__)
+    options.add_argument("--keep", metavar="DIR", help="keep the store and the work in this folder")
+    chosen = options.parse_args()
+    try:
+        well = tell(chosen.keep)
+    except AllswellError as error:
+        options.error(str(error))
+    except KeyboardInterrupt:
+        return 130
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
