@@ -14,10 +14,10 @@ from msgspec import Struct
 ROOT = Path(__file__).parents[2]
 LONGEST = 900  # lines: a module is what a maintainer opens for one kind of change, and more than this is two kinds
 CLASS_NAMES_TWICE = {"Fail"}  # a command on the wire; and a public name of `testing.provider`, which tests write
-# What is still to be mended of the product, as it was counted on 2026-11-18, with 3 % of room for what was under way
-# then. These numbers only go down: whoever brings one down by much writes the new one here.
-SMALL_MODULES = 13
-EMPTY_NAMES_BOUND = 2_280
+# What is still to be mended of the product, as it was counted on 2026-11-18. These numbers only go down: a change that
+# brings one down by much writes the new one here.
+SMALL_MODULES = 4
+EMPTY_NAMES_BOUND = 2_080
 SMALL = 60  # lines: a module with fewer belongs to the one that imports it; `__init__` is not counted
 CROWDED = 25  # modules in one folder, `__init__` not counted
 CROWDED_FOLDERS: set[str] = set()  # none is to be added
