@@ -44,7 +44,6 @@ from allswell.domain.agents.status import SURVIVORS_PREFIX as SURVIVORS
 from allswell.domain.agents.status import Presence, Survivors
 from allswell.domain.build.component import BuildSpec
 from allswell.domain.lease.audit import Audited
-from allswell.domain.notify.metrics import StoredTally
 from allswell.domain.receipts.receipt import Receipt
 from allswell.domain.receipts.step import Capture, StepChanges, StepReceipt, TimeoutRecord
 from allswell.engine.lease import LastWord
@@ -53,6 +52,7 @@ from allswell.flows.run.plan import MemberJob
 from allswell.interfaces.cli import app
 from allswell.interfaces.cli.schema import ANSWERS as PRINTED
 from allswell.interfaces.http.api import PREFIX, ROUTES
+from allswell.interfaces.http.metrics import StoredTally
 from allswell.interfaces.http.routing import openapi_document
 from allswell.interfaces.mcp import server
 from allswell.interfaces.mcp.tools import OWN_TOOLS, TOOLS

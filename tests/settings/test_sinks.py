@@ -120,7 +120,7 @@ def test_secrets_of_webhook_requests_are_named_by_host(tmp_path: Path) -> None:
             '[webhook_secrets]\n"https://x/" = "X"',
             r"allswell\.toml:2: .*is not a host; write such as \"oracle\.example\"",
         ),
-        ('[webhook_secrets]\n"x.example" = 7', r"must be the name of a variable, or a list of them"),
+        ('[webhook_secrets]\n"x.example" = 7', r"must be a name, or a list of names"),
         ('[webhook_secrets]\n"x.example" = []', r"which variable holds the secret\?"),
         ('[webhook_secrets]\n"x.example" = "whsec_hunter2+/="', r"the secret itself must not be written here"),
     ],

@@ -42,7 +42,7 @@ async def find_held(watch: Watch, task: str, token: int, agent: str | None, othe
     holder = agent or await find_holder(watch.views, id_, token)
     if holder is None and await watch.task(id_) is None:
         hint = "give the task_id and the token of your claim"
-        raise Refused("unknown_task", f"there is no task {task!r}, or it is none of yours", where="task", hint=hint)
+        raise Refused("unknown_task", f"there is no task {task!r}, or it is not yours", where="task", hint=hint)
     return watch.held(id_, token, holder or otherwise)
 
 
@@ -64,7 +64,7 @@ class StoreAnswers:
         question = await self._watch.question(QuestionId(id_))
         if question is None:
             hint = "give the question_id that ask answered"
-            text = f"there is no question {id_!r}, or it is none of yours"
+            text = f"there is no question {id_!r}, or it is not yours"
             raise Refused("unknown_question", text, where="question", hint=hint)
         return QuestionShape.of(question)
 
@@ -74,7 +74,7 @@ class StoreAnswers:
         row = await self._watch.task(id_)
         if row is None or row.task.spec.origin is None:
             hint = "give the request_id that request answered"
-            text = f"there is no request {id_!r}, or it is none of yours"
+            text = f"there is no request {id_!r}, or it is not yours"
             raise Refused("unknown_request", text, where="request", hint=hint)
         task, origin = row.task, row.task.spec.origin
         kind = DELEGATION if task.spec.request is None else task.spec.request.kind

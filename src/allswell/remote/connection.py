@@ -149,6 +149,8 @@ class ConnectionPool:
         connection.request(method, below + said.path, said.body, dict(said.headers))
         got = connection.getresponse()
         read = got.read(_ANSWER_MOST)
+        if got.length:  # it was cut off: what is read up to a length says nothing of that by itself
+            raise http.client.IncompleteRead(read, got.length)
         if got.will_close:
             connection.close()
         else:

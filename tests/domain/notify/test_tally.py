@@ -5,8 +5,8 @@ import random
 import msgspec
 
 from allswell.domain.ids import AgentId, Millis, TaskId, Token
-from allswell.domain.notify.metrics import BUCKETS, JournalTally, StoredTally
 from allswell.domain.rules.event import Event, Position
+from allswell.interfaces.http.metrics import BUCKETS, JournalTally, StoredTally
 
 
 def played(chance: random.Random, tasks: int) -> list[tuple[Position, Millis, Event]]:

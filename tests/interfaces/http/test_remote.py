@@ -300,3 +300,28 @@ def test_what_is_spent_elsewhere_is_held_to_a_runs_limit_here(served: Served, mo
             await mia.answer(asked.id, "go_on")
 
     asyncio.run(scene())
+
+
+def test_an_answer_that_was_cut_off_is_no_answer() -> None:
+    """A server that is killed while it answers: what it had said by then was taken for an answer of another version."""
+    import socket
+    import threading
+
+    from allswell.remote.connection import ConnectionPool
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as caller:
+                caller.recv(65_536)
+                caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{")
+
+        server = threading.Thread(target=answer)
+        server.start()
+        pool = ConnectionPool(f"http://127.0.0.1:{listening.getsockname()[1]}", "")
+        try:
+            with pytest.raises(Unavailable, match="bytes read"):
+                asyncio.run(pool.call("/x", None))
+        finally:
+            pool.close()
+            server.join()

@@ -135,7 +135,7 @@ def test_whose_key_is_revoked_stands_before_the_door(browser: TestBrowser, night
         await expect(page.locator("#state")).to_have_text("live")
         await asyncio.to_thread(night.ok, "POST", "/keys/brief/revoke")
         await expect(page.locator("h1")).to_have_text("Log in")
-        await expect(page.locator(".wrong")).to_contain_text("not logged in any more")
+        await expect(page.locator(".wrong")).to_contain_text("no longer logged in")
 
     browser.play(scene, cookies=visit.jar(), may_say=("401", "htmx:sse:error"))
 

@@ -244,7 +244,7 @@ def test_work_goes_on(url: str) -> None:
             await watch.answer(question, "retry", "the first", by="cleo")
             asks = await claim(watch, "asks", "dora")
             assert asks is not None
-            assert [note.rpartition(": ")[2] for note in asks.notes] == ["the first"]
+            assert [note.rpartition("\n")[2] for note in asks.notes] == ["the first"]
             await asks.complete()
             assert await watch.unaccounted() == []
             now = await by_name(watch)

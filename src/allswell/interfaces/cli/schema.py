@@ -27,7 +27,8 @@ from allswell.views.delivery import (
 from allswell.views.detail import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
 from allswell.views.explanation import ExplanationShape
 from allswell.views.fields import ErrorShape
-from allswell.views.flow import FlowRanShape, GraphShape, JoinedShape, OfferShape, PictureShape
+from allswell.views.flow import GraphShape, PictureShape
+from allswell.views.flow_result import FlowRanShape, JoinedShape, OfferShape
 from allswell.views.lease import ClaimShape, ClaimsShape, LastWordShape, NoClaimShape, OrdersShape
 from allswell.views.log import LogShape
 from allswell.views.message import DeclinedShape, InboxShape, RequestedShape, RespondedShape

@@ -271,7 +271,9 @@ class OwnLease(msgspec.Struct, frozen=True):
             return None
         token = environ.get("ALLSWELL_TOKEN", "")
         if not token.isascii() or not token.isdigit():
-            raise Refused("no_token", "ALLSWELL_TOKEN is no number; let the supervisor set it", where="ALLSWELL_TOKEN")
+            raise Refused(
+                "no_token", "ALLSWELL_TOKEN is not a number; let the supervisor set it", where="ALLSWELL_TOKEN"
+            )
         return cls(path, environ.get("ALLSWELL_TASK", ""), int(token), environ.get("ALLSWELL_AGENT", ""))
 
     def meant(self, takes: type[given.ToolParams], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def finish(context: CliContext, summary: Summary | None) -> None:
     """Tell it, and end with the code that it means."""
     if summary is None:
         return
-    from allswell.views.flow import FlowRanShape
+    from allswell.views.flow_result import FlowRanShape
 
     code = CODES[summary.verdict]
     context.say(FlowRanShape.of(summary, int(code)), None if context.json else _words(summary))
@@ -342,7 +342,7 @@ async def _resumed(
     from allswell.flows.run.runner import Runner, RunVerdict, Summary, make_site
     from allswell.flows.run.state import check_outputs, cut_offs, look
     from allswell.timing.clock import SystemClock
-    from allswell.views.flow import OfferShape
+    from allswell.views.flow_result import OfferShape
 
     wall = SystemClock().wall()
     outputs = {
@@ -410,7 +410,7 @@ async def _discarded(
 def join_flow(context: CliContext, run: str, jobs: int) -> None:
     """Take steps of a run that another process has started, for as long as there are any."""
     from allswell.timing.clock import SystemClock
-    from allswell.views.flow import JoinedShape
+    from allswell.views.flow_result import JoinedShape
 
     async def work(watch: Watch) -> Summary:
         from allswell.engine.lookup import find_run

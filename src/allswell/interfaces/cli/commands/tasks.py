@@ -201,7 +201,7 @@ def questions(
         names = {} if json else {one.question_id: await show.subject(views, one) for one in listed.questions}
         return listed, names, (await views.view_agenda()).now
 
-    listed, names, now = context.look(work)
+    listed, names, now = context.look(work, or_empty=True)
     alerts = any(spec.kind == "alerts" for spec in context.known_sinks)
     words = []
     for question in listed.questions:
