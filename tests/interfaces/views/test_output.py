@@ -111,7 +111,7 @@ def typist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typist]:
 def without_a_store(typed: Typist) -> None:
     assert typed()["there"] is False
     assert typed("--version").keys() == {"version"}
-    assert typed("tasks", code=75)["error"]["kind"] == "unavailable"
+    assert typed("tasks", "--store", "sqlite:///nowhere.db", code=75)["error"]["kind"] == "unavailable"
     typed("doctor")
     typed("completion", "bash")
     typed("config")

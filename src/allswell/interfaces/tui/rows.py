@@ -164,10 +164,10 @@ class RowList(ScrollView, can_focus=True):
         Binding("end,G", "move(1000000)", "Last", show=False),
     ]
 
-    class RowChosen(Message):
+    class Chosen(Message):
         """Another row was chosen, or the chosen one has gone."""
 
-    class LastRowReached(Message):
+    class Reached(Message):
         """The last row was reached: there may be more to load."""
 
     def __init__(self, name: str | None = None) -> None:
@@ -202,7 +202,7 @@ class RowList(ScrollView, can_focus=True):
         self.refresh()
         if before is None or self.chosen is None or self.chosen.key != before.key:
             self._keep_in_sight()
-            self.post_message(self.RowChosen())
+            self.post_message(self.Chosen())
 
     def tick(self, now: int) -> None:
         """Time has passed: the countdowns go on."""
@@ -264,7 +264,7 @@ class RowList(ScrollView, can_focus=True):
         wanted = at + by
         self._go(places[min(max(wanted, 0), len(places) - 1)])
         if wanted >= len(places) - 1 and by > 0:
-            self.post_message(self.LastRowReached())
+            self.post_message(self.Reached())
 
     def action_page(self, by: int) -> None:
         """Choose a row a page away."""
@@ -279,7 +279,7 @@ class RowList(ScrollView, can_focus=True):
     def _go(self, index: int) -> None:
         if index != self._at:
             self._at = index
-            self.post_message(self.RowChosen())
+            self.post_message(self.Chosen())
         self._keep_in_sight()
         self.refresh()
 
