@@ -156,7 +156,11 @@ class Soak:
         """Start the supervisor."""
         with (self.folder / "up.log").open("ab") as log:
             self.up = subprocess.Popen(
-                [sys.executable, "-m", "allswell", "up", "--json"], cwd=self.folder, stdout=log, stderr=log
+                [sys.executable, "-m", "allswell", "up", "--json"],
+                cwd=self.folder,
+                env={**os.environ, "ALLSWELL_TRUST": str(self.folder)},  # the settings were written just now, by us
+                stdout=log,
+                stderr=log,
             )
         self._began = time.monotonic()
 
