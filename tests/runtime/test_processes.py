@@ -116,19 +116,17 @@ def test_a_process_that_hangs_is_told_and_then_killed_with_its_children(tmp_path
         except allswell.ScopeTimeout as error:
             caught.append(error)
 
-    scope.enter(None)
-    thread = threading.Thread(target=call)
-    thread.start()
-    until_it_hangs(tmp_path)
-    scope.deadline = scope.now()
-    stop.ask()  # only to make it look at the clock
-    thread.join()
-    stop.close()
-    assert [error.scope for error in caught] == [scope]
-    wait_until_gone(tmp_path)
-    assert (tmp_path / "told").exists() == obeys
-    with pytest.raises(allswell.ScopeTimeout):
-        scope.__exit__(None, None, None)
+    with pytest.raises(allswell.ScopeTimeout), scope:  # noqa: PT012 - whatever fails in it, the scope is left for other tests
+        thread = threading.Thread(target=call)
+        thread.start()
+        until_it_hangs(tmp_path)
+        scope.deadline = scope.now()
+        stop.ask()  # only to make it look at the clock
+        thread.join()
+        stop.close()
+        assert [error.scope for error in caught] == [scope]
+        wait_until_gone(tmp_path)
+        assert (tmp_path / "told").exists() == obeys
 
 
 def test_a_process_of_ours_starts_no_other() -> None:

@@ -47,8 +47,8 @@ def left() -> float:
 def hang(place: str) -> None:
     """Note our process id, and that of a child, and wait for ever; what SIGTERM raises is noted too."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(place, "pids").write_text(f"{os.getpid()} {child.pid}")
-    try:
+    try:  # before the note: what waits for it ends this process at once
+        Path(place, "pids").write_text(f"{os.getpid()} {child.pid}")
         time.sleep(600)
     except allswell.ScopeTimeout as error:
         Path(place, "told").write_text(error.scope.name)
