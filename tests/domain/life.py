@@ -20,8 +20,7 @@ from allswell.domain.rules.rule import RowSnapshot
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, state
-from allswell.domain.task.model import Attempt, State, TaskHistory
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, Attempt, Policy, State, TaskHistory
 from allswell.domain.task.submit import accept
 
 START = Millis(1_700_000_000_000)

@@ -1,7 +1,7 @@
 """Durations as people write them: integers are milliseconds, strings carry a unit ("15m", "1.5h", "400ms").
 
-So it is in Python, in variables and in files. Only where the options of a command line are read is a bare number
-seconds, as it is for `timeout` and `sleep` (interfaces/cli/options.py).
+So it is in Python, in variables and in files. Only what a human types, on a command line or into a field, is seconds
+without a unit, as it is for `timeout` and `sleep` (`with_unit`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from allswell.errors import Refused
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)", re.ASCII)
 LONGEST = 366 * UNITS["d"]
+_BARE = re.compile(r"[0-9]{1,18}(\.[0-9]+)?|\.[0-9]+", re.ASCII)
+_ASK_FOR_UNIT = 10_000
+"""A bare number above this many seconds was perhaps meant as milliseconds, so it is asked for its unit."""
 
 
 @runtime_checkable
@@ -57,6 +60,19 @@ def _from_text(value: str, where: str) -> int:
         twice = f"{where} {value!r} names a unit twice; write each once, such as 1h 30m"
         raise Refused("bad_duration", twice, where=where)
     return round(min(sum(float(number) * UNITS[unit] for number, unit in parts), LONGEST + 1))
+
+
+def with_unit(text: str, *, moment: bool = False) -> str:
+    """A length of time that somebody typed, with its unit: a bare number is seconds; `moment` may be a date instead."""
+    bare = text.strip()
+    if not _BARE.fullmatch(bare):
+        return text
+    seconds = float(bare)
+    if moment and seconds > LONGEST:  # milliseconds since 1970
+        return text
+    if seconds > _ASK_FOR_UNIT:
+        raise ValueError(f"seconds or milliseconds? Write {bare}s or {bare}ms, or 15m, 2h")
+    return f"0{bare}s" if bare.startswith(".") else f"{bare}s"
 
 
 def felt(length: int) -> str:

@@ -32,6 +32,7 @@ def can_name(id_: object) -> bool:
     return isinstance(id_, str) and id_.isprintable()
 
 
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
@@ -45,6 +46,11 @@ def file_name(id_: str) -> str:
     if not is_file_name(id_):
         raise Refused("bad_id", f"no file can be named after the id {id_[:100]!r}", where="id")
     return id_
+
+
+def is_session(text: str) -> bool:
+    """Whether this can be the id of an agent's session: what an agent says is data, and this may be typed."""
+    return _SESSION.fullmatch(text) is not None
 
 
 def question_id(task: TaskId, number: int) -> QuestionId:

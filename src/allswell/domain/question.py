@@ -42,14 +42,22 @@ class AnswerAction(StrEnum):
     """The next attempts may go longer without progress."""
     INCREASE_COST = "increase_cost"
     """The task may cost more."""
+    INCREASE_TOKENS = "increase_tokens"
+    """The task may use more tokens."""
+    INCREASE_BOTH = "increase_both"
+    """The task may cost more and use more tokens."""
     ACCEPT = "accept"
     """The task counts as done, with what its holder brought, although that was not verified."""
     SKIP = "skip"
     """The task ends; dependents go on or are skipped, as they are marked."""
     RETRY = "retry"
     """The task goes back to the pool as it is."""
+    END_AND_RETRY = "end_and_retry"
+    """The attempt is ended, if one is under way, and the next one begins anew."""
     ALLOW = "allow"
     """The task goes back to the pool, and its next attempt may make one call that was refused: that one, no other."""
+    REFUSE = "refuse"
+    """The task goes back to the pool, and the call that its agent asked about is refused in its next attempt."""
     REPLY = "reply"
     """The text is the answer to what an agent asked."""
     PROBE = "probe"
@@ -75,6 +83,8 @@ DESTRUCTIVE = frozenset((AnswerAction.SKIP, AnswerAction.CANCEL_MESSAGE))
 """What ends work without its being done: never offered first, and asked about once more.
 
 Ends are final, so it is taken back by handing the task over again (task/resubmit.py, `way_back`)."""
+MORE_TO_USE = (AnswerAction.INCREASE_COST, AnswerAction.INCREASE_TOKENS, AnswerAction.INCREASE_BOTH)
+"""What raises a limit of cost, of tokens, or both."""
 SERVICE_ACTS = (AnswerAction.PROBE, AnswerAction.WAIT, AnswerAction.QUIET)
 """What only a question about a service can offer."""
 
@@ -92,6 +102,8 @@ class OptionInput(StrEnum):
     """A length of time; without one, twice the present."""
     MONEY = "money"
     """An amount in dollars; without one, twice the present."""
+    TOKENS = "tokens"
+    """A number of tokens; without one, twice the present."""
 
 
 def takes(act: AnswerAction) -> OptionInput:
@@ -105,6 +117,8 @@ def takes(act: AnswerAction) -> OptionInput:
             return OptionInput.TIME
         case AnswerAction.INCREASE_COST:
             return OptionInput.MONEY
+        case AnswerAction.INCREASE_TOKENS:
+            return OptionInput.TOKENS
         case _:
             return OptionInput.REMARK
 
@@ -120,10 +134,14 @@ _DOES: Mapping[AnswerAction, str] = {
     AnswerAction.INCREASE_TIMEOUT: "it goes on with more time",
     AnswerAction.INCREASE_IDLE: "it goes on, and may be silent for longer",
     AnswerAction.INCREASE_COST: "it goes on, and may cost more",
+    AnswerAction.INCREASE_TOKENS: "it goes on, and may use more tokens",
+    AnswerAction.INCREASE_BOTH: "it goes on, and may cost more and use more tokens",
     AnswerAction.ACCEPT: "it counts as done",
     AnswerAction.SKIP: "it ends without being done",
     AnswerAction.RETRY: "it goes on, with your choice",
+    AnswerAction.END_AND_RETRY: "its attempt is ended, and the next one begins anew",
     AnswerAction.ALLOW: "it goes on, and may make this one call",
+    AnswerAction.REFUSE: "it goes on without this call",
     AnswerAction.REPLY: "it goes on, with your answer",
     AnswerAction.PROBE: "it is tried again now",
     AnswerAction.WAIT: "it stays shut for now",
@@ -141,7 +159,7 @@ class Option(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     label: str
     act: AnswerAction
     call: DeniedCall | None = None
-    """Of an option that allows a call: which one."""
+    """Of an option that allows or refuses a call: which one."""
 
 
 def in_order(options: Sequence[Option]) -> list[Option]:
@@ -220,6 +238,10 @@ CLARIFY = Option("clarify", "Clarify requirements", AnswerAction.CLARIFY)
 SKIP = Option("skip", "Skip task and continue", AnswerAction.SKIP)
 SPLIT = Option("split", "Split task into smaller subtasks", AnswerAction.SPLIT)
 MORE_MONEY = Option("increase_cost", "Go on with more money for this task", AnswerAction.INCREASE_COST)
+MORE_TOKENS = Option("increase_tokens", "Go on with more tokens for this task", AnswerAction.INCREASE_TOKENS)
+MORE_OF_BOTH = Option(
+    "increase_both", "Go on with more money and more tokens for this task", AnswerAction.INCREASE_BOTH
+)
 _MORE_TIME = Option("increase_timeout", "Increase timeout for this task", AnswerAction.INCREASE_TIMEOUT)
 _MORE_IDLE = Option("increase_idle", "Let this task go longer without progress", AnswerAction.INCREASE_IDLE)
 REPEATED_TIMEOUT_OPTIONS: tuple[Option, ...] = (SPLIT, CLARIFY, _MORE_TIME, SKIP)
@@ -233,7 +255,19 @@ VERIFICATION_OPTIONS = (
 )
 DENIED = "denied"
 """The kind of a question about a task whose agent was refused calls, and then could not go on."""
+PERMISSION = "permission"
+"""The kind of a question about a call that waits for a human: the attempt has ended, and goes on with the answer."""
 REPLY = Option("reply", "Answer in words", AnswerAction.REPLY)
+GO_ON = Option("go_on", "Let it go on: what it repeats counts as progress in this attempt", AnswerAction.RETRY)
+REPEATS_OPTIONS = (
+    GO_ON,
+    Option(
+        "end_and_retry",
+        "End it, and try again in a new session",
+        AnswerAction.END_AND_RETRY,
+    ),
+    SKIP,
+)
 SERVICE_OPTIONS = (
     Option("probe", "Try it again now", AnswerAction.PROBE),
     Option("wait", "Go on with one try per pause, and ask no more until it has recovered", AnswerAction.WAIT),
@@ -255,6 +289,15 @@ def repeated(task: TaskId, name: str, what: str, count: int) -> str:
     return (
         f"Task {label} has {_WHAT_HAPPENED[what]} {count} time{'' if count == 1 else 's'}. Possible causes: "
         "task too large, unclear requirements, or infrastructure issue. How should we proceed?"
+    )
+
+
+def repeats_text(task: TaskId, name: str, agent: str, words: str) -> str:
+    """The text of the question about an attempt that goes round in circles; `words` are what it does."""
+    label = task if name == task else f"{task} ({name})"
+    return (
+        f"{agent} repeats itself at task {label}: it {words}. It goes on meanwhile, and none of that counts as"
+        " progress. How should we proceed?"
     )
 
 
@@ -299,6 +342,22 @@ def full_stop(text: str) -> str:
 def denied_options(denied: Denied) -> tuple[Option, ...]:
     """What can be done about a task whose agent was refused calls, and then could not go on."""
     return (ACCEPT, *allow_options(denied), RETRY, CLARIFY, SKIP)
+
+
+def permission_options(call: DeniedCall) -> tuple[Option, ...]:
+    """What can be done about a call that waits for a human."""
+    allow = Option("allow", f"Allow {call_text(call)}, this once", AnswerAction.ALLOW, call)
+    return (allow, Option("refuse", "Refuse this call", AnswerAction.REFUSE, call), SKIP)
+
+
+def permission_text(task: TaskId, name: str, agent: str, call: DeniedCall, work: str) -> str:
+    """The text of the question about such a call."""
+    label = task if name == task else f"{task} ({name})"
+    place = f" Its work is in {work}." if work else ""
+    return (
+        f"{agent} asks for permission, at task {label}, to call {call_text(call)}. The call has not been made, and the "
+        f"agent has ended until you answer.{place} May it make this call?"
+    )
 
 
 def denied_text(task: TaskId, name: str, denied: Denied, said: str) -> str:

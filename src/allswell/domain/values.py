@@ -62,6 +62,32 @@ def _endless(value: Any, place: str) -> str | None:  # noqa: ANN401 - whatever t
     return next((found for where, one in inner if (found := _endless(one, where)) is not None), None)
 
 
+JSON_DEEPEST = 200
+"""Lists and objects within each other that every reader of JSON can take, from wherever it is called."""
+
+
+def check_json(text: str, where: str) -> None:
+    """Refuse what is not one value of JSON, or one that not every reader can take: it is copied into answers as it is.
+
+    So a text that went on behind its value would forge other fields, and one that only some can read stops the others.
+    """
+    if text == "null":
+        return
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise Refused("not_json", f"{where} is not JSON: {error}", where=where) from None
+    if text.count("[") + text.count("{") <= JSON_DEEPEST:
+        return
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(JSON_DEEPEST):
+        inner = (one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer))
+        level = [one for one in inner if isinstance(one, dict | list)]
+    if level:
+        text = f"{where} has more than {JSON_DEEPEST} lists and objects within each other"
+        raise Refused("too_deep", text, where=where)
+
+
 # A command as a list of words: as it is given, or split from a text as a shell would, without being one.
 #
 # Of the coding agents that are known it can be told whether somebody is to sit before them: each has its own way to be

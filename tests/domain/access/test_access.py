@@ -16,11 +16,13 @@ from allswell.domain.access.rights import (
     LOOKS,
     Operation,
     admitted,
+    check_value,
     check_word,
     is_its_agent,
     may,
     sees_task,
 )
+from allswell.domain.agents.human_session import SESSIONS_MOST, HumanSession, kept
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.lease.claim import HandOut
 from allswell.domain.lease.expiry import OneMoreWindow, Tick
@@ -48,8 +50,7 @@ from allswell.domain.rules.query import QUERIES, Query, ViewAgenda
 from allswell.domain.run.lifecycle import TickRun
 from allswell.domain.service.retry import Failure
 from allswell.domain.task.fanout import EndTasksOfRun, MoveLimits, TellDependents
-from allswell.domain.task.model import RequestOrigin, TaskRow
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, Policy, RequestOrigin, TaskRow
 from allswell.domain.worker.quarantine import QuarantineMessage, SettleMessage
 from allswell.errors import Refused
 from tests.domain.life import START, Life
@@ -243,6 +244,7 @@ WORDS: Mapping[str, tuple[Right, ...]] = {
     "supervisor.main": (Right.OPERATOR, Right.ADMIN),
     "survivors.ada.1": (Right.AGENT, Right.SUPERVISOR, Right.OPERATOR, Right.ADMIN),
     "survivors.main/claude.1": (Right.OPERATOR, Right.ADMIN),
+    "human_sessions.night": (Right.OPERATOR, Right.ADMIN),
     "build.r_1": (Right.OPERATOR, Right.ADMIN),
     "clock.distance": (),
 }
@@ -259,6 +261,21 @@ def test_the_watchs_own_words_are_changed_only_by_whom_they_are_about(word: str,
     assert refused.value.code == "not_allowed"
 
 
+def test_a_machines_sessions_of_humans_are_those_and_nothing_else() -> None:
+    one = HumanSession("claude", "s1", "/w", "night", 7, "b", "n", 7, Millis(1), Millis(1))
+    check_value(key(Right.OPERATOR), "human_sessions.night", kept((one,)))
+    for text in (
+        "x",
+        kept((one,) * (SESSIONS_MOST + 1)),
+        kept((msgspec.structs.replace(one, host="day"),)),
+        kept((msgspec.structs.replace(one, session="../s"),)),
+        kept((msgspec.structs.replace(one, waits="x" * 5_000),)),
+        kept((msgspec.structs.replace(one, pid=-1),)),
+    ):
+        with pytest.raises(Refused):
+            check_value(key(Right.OPERATOR), "human_sessions.night", text)
+
+
 def test_nobody_speaks_for_a_lease_by_its_number_alone() -> None:
     """A token is a small number; the name of the agent must be the key's own."""
     word = Complete(CommandId("c"), TaskId("t_1"), Token(1), AgentId("bob"))
@@ -267,7 +284,7 @@ def test_nobody_speaks_for_a_lease_by_its_number_alone() -> None:
     assert LOOKS[ViewAgenda] == tuple(Operation)
 
 
-@pytest.mark.parametrize("kind", ["survivors_freed", "supervisor_stopped"])
+@pytest.mark.parametrize("kind", ["survivors_freed", "supervisor_stopped", "human_session_began"])
 def test_who_decides_tells_what_was_freed_and_dismissed_and_nothing_else_of_supervisors(kind: str) -> None:
     def told(kind: str) -> Notice:
         return Notice(CommandId("c"), Event(kind, data={"supervisor": "main", "by": "grace"}))

@@ -1,5 +1,9 @@
 """Refused calls, read off what Claude Code has printed: bounded, exact, and never more than a remark."""
 
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,21 +12,26 @@ import pytest
 from allswell.domain.agents.denied import (
     CALLS_MOST,
     INPUT_MOST,
-    WITHOUT_EFFECT,
+    DecidedCall,
     Denied,
     DeniedCall,
     call_text,
     denied_call,
+    hook_rules,
     remark,
+    waiting_by_our_hook,
 )
+from allswell.domain.agents.fleet import AgentSpec, wrong_with_agent
 from allswell.domain.agents.output import denied_in, not_done, parse, with_denied
+from allswell.domain.agents.permission import answer, with_hooks_on, without_settings, wrong_with_patterns
+from allswell.domain.ids import Token
 from allswell.domain.lease.verification import BACK_TO_ITS_AGENT
 from allswell.domain.question import AnswerAction, Option, option_of
 from allswell.domain.rules.command import Ask
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.model import State
 from allswell.errors import Refused
-from allswell.runtime.attempt.allow_hook import is_allowed
+from allswell.runtime.attempt import permission_hook
 from tests.clients.stand_in import CAPTURED
 from tests.domain.life import Life, at
 
@@ -192,7 +201,7 @@ def test_an_agent_that_was_refused_calls_and_could_not_go_on_asks_a_human() -> N
 def test_an_allowed_call_is_allowed_in_the_next_attempt_and_in_no_other() -> None:
     life = given_up()
     life.answer("allow_2", at(2), text="be quick")
-    allowed = life.record.allowed
+    allowed = life.record.decided_call
     assert allowed is not None
     assert (allowed.token, allowed.tool, allowed.input) == (2, "Bash", '{"command":"git push"}')
     assert life.record.notes == (
@@ -213,7 +222,7 @@ def test_what_is_left_for_a_while_to_the_agent_that_knows_how_to_make_the_call()
 def test_every_other_option_acts(option: str, state: str) -> None:
     life = given_up()
     life.answer(option, at(2))
-    assert (life.stands(), life.record.allowed) == (state, None)
+    assert (life.stands(), life.record.decided_call) == (state, None)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +270,7 @@ def test_an_agent_that_asks_itself_may_be_allowed_what_it_was_refused() -> None:
     assert keys(life) == ["allow", "allow_call", "allow_call_2"]
     assert life.question.text == "May I?\n(2 calls were refused: Bash(npm test), Bash(git push))"
     life.answer("allow_call", at(2))
-    assert life.record.allowed is not None
+    assert life.record.decided_call is not None
 
 
 def test_an_agent_cannot_offer_to_be_allowed_anything() -> None:
@@ -271,6 +280,80 @@ def test_an_agent_cannot_offer_to_be_allowed_anything() -> None:
         life.do(Ask(*life._signed({}), "May I?", (Option("yes", "Yes", AnswerAction.ALLOW, CALLS[0]),)), at(1))
     with pytest.raises(Refused, match="an agent cannot offer that"):
         option_of("allow", "Do it")
+
+
+# --- a call that waits for a human ------------------------------------------------------------------------------------
+
+PUSH = {"command": "git push origin main", "description": "Push"}
+
+
+def deferred(patterns: Sequence[str] = ("Bash(git push*)",), **call: object) -> Denied:
+    """What is known of an agent that has ended with a deferred call, as its last line tells it."""
+    put_off = {"id": "toolu_7", "name": "Bash", "input": PUSH, **call}
+    line = {"type": "result", "session_id": "s", "subtype": "success", "terminal_reason": "tool_deferred"}
+    failure = not_done(parse(msgspec.json.encode({**line, "deferred_tool_use": put_off})))
+    assert failure is not None
+    assert failure.denied is not None
+    return waiting_by_our_hook(failure.denied, patterns)
+
+
+def test_a_deferred_call_asks_for_permission_and_costs_no_attempt() -> None:
+    life = given_up(Failure(ErrorClass.PERMANENT, "it waits for a permission", denied=deferred()))
+    assert (life.stands(), life.question.kind, life.record.failures) == (State.WAITING, "permission", {})
+    assert "asks for permission, at task t_a (A), to call Bash(git push origin main). " in life.question.text
+    assert keys(life) == ["allow", "refuse", "skip"]
+    handover = life.record.handover
+    assert handover is not None
+    assert (handover.reason, handover.message) == ("asked", "May I call Bash(git push origin main)?")
+
+
+@pytest.mark.parametrize(
+    "option, words, decision",
+    [("allow", "", "allow"), ("refuse", "use a pull request", "deny"), ("refuse", "", "deny")],
+)
+def test_the_answer_is_bound_to_that_call_of_the_session_and_to_one_attempt(
+    option: str, words: str, decision: str
+) -> None:
+    life = given_up(Failure(ErrorClass.PERMANENT, "it waits", denied=deferred()))
+    life.answer(option, at(2), text=words)
+    decided = life.record.decided_call
+    assert decided is not None
+    assert (decided.token, decided.id) == (2, "toolu_7")
+    rules = hook_rules(decided, ("Bash(git push*)",), same_session=True, context="Go on.")
+    asked = {"tool_name": "Bash", "tool_input": PUSH, "tool_use_id": "toolu_7"}
+    answered = answer(asked, rules)
+    assert (answered["permissionDecision"], answered["additionalContext"]) == (decision, "Go on.")
+    assert words in answered["permissionDecisionReason"] + " ".join(life.record.notes)
+    assert answer({**asked, "tool_use_id": "toolu_8"}, rules)["permissionDecision"] == "defer"
+    other = {**PUSH, "command": "git push --force origin main"}
+    assert answer({**asked, "tool_input": other}, rules)["permissionDecision"] == "defer"
+    cold = hook_rules(decided, ("Bash(git push*)",), same_session=False)
+    assert answer({**asked, "tool_use_id": "toolu_8"}, cold)["permissionDecision"] == decision
+    assert life.record.back_until == at(2) + BACK_TO_ITS_AGENT
+    assert any("Bash(git push origin main)" in note for note in life.record.notes)
+
+
+@pytest.mark.parametrize(
+    "denied",
+    [
+        deferred(patterns=()),
+        deferred(patterns=("Bash(npm*)",)),
+        deferred(id="../../x"),
+        deferred(input={"command": "git push " + "x" * INPUT_MOST}),
+        msgspec.structs.replace(deferred(), no_allow="claude runs no hooks with --bare"),
+    ],
+    ids=["none of ours", "another hook's", "no id", "too long to read", "no hook"],
+)
+def test_what_cannot_be_decided_here_is_no_permission_question(denied: Denied) -> None:
+    life = given_up(Failure(ErrorClass.PERMANENT, "it waits", denied=denied))
+    assert life.question.kind == "denied"
+    assert "allow" not in keys(life)
+
+
+def test_an_id_that_is_none_is_refused() -> None:
+    call = msgspec.structs.replace(denied_call("Bash", PUSH), id="a/b")
+    with pytest.raises(Refused, match="id of a call"):
+        given_up(Failure(message="it stopped", denied=Denied((call,), 1)))
 
 
 # --- the hook ---------------------------------------------------------------------------------------------------------
@@ -292,8 +375,86 @@ def test_an_agent_cannot_offer_to_be_allowed_anything() -> None:
 )
 def test_the_hook_lets_that_call_pass_and_says_nothing_of_others(event: object, allowed: bool) -> None:
     call = denied_call("Bash", {"command": "npm *", "description": "x"})
-    assert is_allowed(event, call.tool, call.input, list(WITHOUT_EFFECT["Bash"])) is allowed
+    rules = hook_rules(DecidedCall(Token(2), call.tool, call.input), (), same_session=True)
+    assert answer(event, rules).get("permissionDecision") == ("allow" if allowed else None)
 
 
 def test_numbers_and_truths_are_not_the_same() -> None:
-    assert not is_allowed({"tool_name": "T", "tool_input": {"a": True}}, "T", '{"a":1}', [])
+    rules = hook_rules(DecidedCall(Token(2), "T", '{"a":1}'), (), same_session=True)
+    assert answer({"tool_name": "T", "tool_input": {"a": True}}, rules) == {}
+
+
+@pytest.mark.parametrize(
+    "patterns, tool, call_input, held",
+    [
+        (("Bash",), "Bash", {"command": "ls"}, True),
+        (("Bash(git push*)",), "Bash", {"command": "git push"}, True),
+        (("Bash(git push*)",), "Bash", {"command": "make && git push -f; ls"}, True),
+        (("Bash(git push*)",), "Bash", {"command": "x=$(git push 2>&1)"}, True),
+        (("Bash(git push*)",), "Bash", {"command": "git status"}, False),
+        (("mcp__github__*",), "mcp__github__merge", {"number": 7}, True),
+        (("mcp__github__*",), "mcp__gitlab__merge", {"number": 7}, False),
+        (("Edit(*.lock)",), "Edit", {"file_path": "/w/uv.lock", "old_string": "a"}, True),
+        (("Edit(*.lock)",), "Edit", {"file_path": "/w/uv.py", "old_string": "a"}, False),
+        (("Edit(*/[id]/*)",), "Edit", {"file_path": "/w/app/[id]/page.tsx", "old_string": "a"}, True),
+        (("Edit(*/[id]/*)",), "Edit", {"file_path": "/w/app/i/page.tsx", "old_string": "a"}, False),
+        (("mcp__web__get(https://*)",), "mcp__web__get", {"command": "x", "url": "https://example.com"}, True),
+        (('deploy(*"prod"*)',), "deploy", {"where": "prod"}, True),
+    ],
+)
+def test_patterns_hold_back_what_they_name(
+    patterns: tuple[str, ...], tool: str, call_input: dict[str, object], held: bool
+) -> None:
+    rules = hook_rules(None, patterns, same_session=False)
+    event = {"tool_name": tool, "tool_input": call_input, "tool_use_id": "x"}
+    assert wrong_with_patterns(patterns) == ""
+    assert answer(event, rules).get("permissionDecision") == ("defer" if held else None)
+
+
+@pytest.mark.parametrize("pattern", ["", "Bash(", "Bash()", "rm -rf", "B" * 201, "Bash(x) y"])
+def test_what_is_no_pattern_is_refused_with_its_setting(pattern: str) -> None:
+    assert "is not a tool such as" in wrong_with_patterns((pattern,))
+    agent = AgentSpec(command=("claude", "-p", "{prompt}"), defer=(pattern,))
+    assert [field for field, _ in wrong_with_agent(agent)] == ["defer"]
+
+
+def test_only_claude_with_its_hooks_can_wait() -> None:
+    for command in (("codex", "exec", "{prompt}"), ("claude", "--bare", "-p", "{prompt}")):
+        ((field, text),) = wrong_with_agent(AgentSpec(command=command, defer=("Bash",)))
+        assert (field, text.startswith("its calls cannot be made to wait for a human: ")) == ("defer", True)
+
+
+@pytest.mark.parametrize(
+    "words, rest, settings",
+    [
+        ((), (), {}),
+        (("--settings", '{"model":"x"}'), (), {"model": "x"}),
+        (('--settings={"disableAllHooks":true,"env":{"A":"1","CLAUDE_CODE_SIMPLE":"1"}}',), (), {"env": {"A": "1"}}),
+        (("--settings", "a.json", '--settings={"model":"x"}'), (), {"model": "x"}),
+        (("--", "--settings", "no option"), ("--", "--settings", "no option"), {}),
+    ],
+)
+def test_no_settings_of_others_switch_the_hook_off(
+    words: tuple[str, ...], rest: tuple[str, ...], settings: dict[str, dict[str, str]]
+) -> None:
+    others, named = without_settings(("claude", "-p", *words))
+    assert others == ("claude", "-p", *rest)
+    kept = json.loads(with_hooks_on(named))
+    assert kept == {
+        **settings,
+        "disableAllHooks": False,
+        "enabledPlugins": {"allswell-permissions@inline": True},
+        "env": {**settings.get("env", {}), "CLAUDE_CODE_SIMPLE": "", "CLAUDE_CODE_SAFE_MODE": ""},
+    }
+
+
+def test_a_hook_that_fails_lets_no_call_pass_that_might_have_to_wait() -> None:
+    for rules, code in (({"defer": ["Bash"]}, 2), ({"defer": []}, 0)):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", permission_hook.__file__, json.dumps(rules)],
+            input="no JSON",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (code, "")

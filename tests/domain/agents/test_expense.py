@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.agents.cost import Expense, ExpenseRow, Spent, UsageCounter, from_usd, shown, together
+from allswell.domain.agents.cost import Expense, ExpenseRow, Spent, from_usd, shown, together
 from allswell.domain.agents.output import TurnEnded, parse
+from allswell.domain.agents.spending import UsageCounter
 from allswell.domain.ids import AgentId, Millis, TaskId, Token
 from tests.properties.budget import DETERMINISTIC
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allswell.domain.agents.log import LogEntry, LogKind, entries
+from allswell.domain.agents.conversation import LogEntry, LogKind, entries
 from allswell.domain.agents.output import LONGEST_LINE
 
 

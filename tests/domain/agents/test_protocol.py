@@ -2,7 +2,7 @@
 
 import pytest
 
-from allswell.domain.agents.cost import Expense
+from allswell.domain.agents.cost import Expense, TokenUse
 from allswell.domain.agents.output import (
     LONGEST_LINE,
     AgentLine,
@@ -13,8 +13,8 @@ from allswell.domain.agents.output import (
     ToolCallResult,
     TurnEnded,
     parse,
-    resumed_by,
 )
+from allswell.domain.agents.session import resumed_by
 from allswell.domain.receipts.step import Tokens
 from tests.clients.stand_in import CAPTURED
 
@@ -129,7 +129,7 @@ def test_what_a_real_session_of_claude_code_tells() -> None:
     assert AgentText("I look first.") in events
     assert ToolCall("toolu_1", "Bash", {"command": "ls -la", "description": "List files"}) in events
     assert ToolCallResult("toolu_1", "total 4\nREADME.md") in events
-    assert MessageUsage("msg_1", "claude-sonnet-4-5", Tokens(1, 1, 2), of_helper=False) in events
+    assert MessageUsage("msg_1", "claude-sonnet-4-5", Tokens(1, 1, 2), of_helper=False, use=TokenUse(1, 1)) in events
     (end,) = [event for event in events if isinstance(event, TurnEnded)]
     assert end.failure is None
     assert end.message
@@ -144,7 +144,7 @@ def test_what_a_real_session_of_codex_tells() -> None:
     assert ToolCall("item_1", "shell", "/bin/bash -lc ls") in events
     assert ToolCallResult("item_1", "README.md") in events
     assert AgentText("All's well.") in events
-    assert TurnEnded(None, Expense(None, 1_200, 300)) in events
+    assert TurnEnded(None, Expense(None, 1_200, 300), goes_on=True) in events
 
 
 def test_the_same_call_and_the_same_result_have_one_digest() -> None:

@@ -8,8 +8,7 @@ from allswell.domain.lease.expiry import one_more_window
 from allswell.domain.lease.model import Agent, tells_every
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS
 from allswell.domain.rules.command import Recover
-from allswell.domain.task.model import State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State
 from allswell.errors import Refused
 from tests.domain.life import MINUTE, SECOND, Life, at
 

@@ -8,8 +8,7 @@ from allswell.domain.lease.claim import CLAIM_MAX, LENGTH_MIN, check_claim, fits
 from allswell.domain.lease.clock_change import moved_lease
 from allswell.domain.lease.model import asked_at, bounded, due_at, ends_at, is_asked, judged_at
 from allswell.domain.rules.command import Claim
-from allswell.domain.task.model import State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import MINUTE, SECOND, Life, at
 

@@ -10,8 +10,7 @@ from allswell.domain.lease.model import Agent, LeaseRow, bounded, due_at, ends_a
 from allswell.domain.rules.command import CheckInAgain
 from allswell.domain.run.run import Run
 from allswell.domain.task.aggregate import requeue
-from allswell.domain.task.model import RequestOrigin, State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, RequestOrigin, State
 from allswell.errors import LeaseLost
 from tests.domain.life import MINUTE, RUN, START, Life, at
 

@@ -5,8 +5,7 @@ import pytest
 from allswell.domain.ids import AgentId, CommandId, Millis, Token
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.lease.suspension import LONGEST_STOP, Continue, NoteRefusal, Suspend, time_left
-from allswell.domain.task.model import State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import Life, at
 

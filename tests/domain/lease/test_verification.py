@@ -13,7 +13,7 @@ from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.question import ACCEPT
 from allswell.domain.rules.command import Ask, Verified
 from allswell.domain.task.aggregate import TaskChange, state
-from allswell.domain.task.policy import Policy, broken_rules
+from allswell.domain.task.model import Policy, broken_rules
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import Life, at
 

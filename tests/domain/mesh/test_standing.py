@@ -4,27 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.ids import AgentId, Millis
-from allswell.domain.lease.model import Agent
+from allswell.domain.ids import Millis
+from allswell.domain.lease.model import AgentRecord, ExpiredDelivery
 from allswell.domain.mesh.health import (
     DAY,
     KEPT,
     NEUTRAL,
     TOO_MANY,
-    AgentRecord,
-    ExpiredDelivery,
     after_expiry,
     after_unblocking,
     counts,
     healthy_at,
     held_against,
     is_degraded,
-    moved_back,
     passed_over,
-    row_of,
     score,
-    standing_of,
-    standings,
 )
 
 HOUR = 3_600_000
@@ -111,18 +105,10 @@ def test_somebody_is_always_left(history: dict[str, list[int]], now: Millis) -> 
     assert left == healthy if healthy else left <= set(can_serve)
 
 
-@given(moments, moments)
-def test_a_standing_comes_back_from_its_row(late: list[int], good: list[int]) -> None:
-    standing = AgentRecord(expired(*late).expired, unblocking(*good).unblocked)
-    row = row_of("oracle", standing)
-    assert standing_of(row) == standing
-    assert standings([row, Agent(AgentId("oracle"), 2, Millis(1))]) == {"oracle": standing}
-    assert standing_of(None) == NEUTRAL
-
-
-def test_a_clock_that_was_set_back_leaves_nothing_in_the_future() -> None:
-    standing = AgentRecord(expired(5, 50).expired, (Millis(40),))
-    back = standing_of(Agent(AgentId("@x"), 0, Millis(0), standing=moved_back(row_of("x", standing).standing, 20)))
-    assert [one.at for one in back.expired] == [5, 20]
-    assert back.unblocked == (20,)
-    assert moved_back("", 20) == ""
+@pytest.mark.row("M7")
+def test_what_is_yet_to_come_as_the_clock_was_set_back_does_not_count() -> None:
+    record = AgentRecord(expired(1, 2, 3, 50).expired, (Millis(40),))
+    assert not is_degraded(record, Millis(20))
+    assert (len(held_against(record, Millis(20))), score(record, Millis(20))) == (3, -3)
+    assert is_degraded(record, Millis(50))
+    assert after_unblocking(record, Millis(20)) == AgentRecord(expired(1, 2, 3).expired, (Millis(20),))

@@ -312,7 +312,7 @@ def test_a_result_that_no_store_can_hold_is_refused_and_the_lease_goes_on(result
 def test_a_result_of_exactly_one_mebibyte_is_taken() -> None:
     life = Life()
     life.claim(BOB, at(0))
-    life.do(Complete(CommandId("c"), life.case.task.id, Token(1), BOB, "x" * (1 << 20)), at(1))
+    life.do(Complete(CommandId("c"), life.case.task.id, Token(1), BOB, f'"{"x" * ((1 << 20) - 2)}"'), at(1))
     assert life.stands() is State.DONE
 
 

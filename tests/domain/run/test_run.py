@@ -12,8 +12,7 @@ from allswell.domain.run.run import Fanout, Run, last_of, start_clock, stop_cloc
 from allswell.domain.service.breaker import Service
 from allswell.domain.service.service import ServiceRow, park
 from allswell.domain.task.aggregate import RunUnread
-from allswell.domain.task.model import State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State
 from allswell.errors import Refused
 from tests.domain.life import MINUTE, START, Life, at
 

@@ -10,6 +10,8 @@ from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, T
 from allswell.domain.question import (
     BY_AGENT,
     MORE_MONEY,
+    MORE_OF_BOTH,
+    MORE_TOKENS,
     NOTHING_HELD_BACK,
     AnswerAction,
     Option,
@@ -24,8 +26,7 @@ from allswell.domain.rules.command import Answer, Cancel
 from allswell.domain.service.breaker import Service
 from allswell.domain.service.service import REOPENING, ServiceRow, lets_in, open_question
 from allswell.domain.task.answer import SUBTASKS_MAX, TEXT_MAX, answer
-from allswell.domain.task.model import State, TaskHistory
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State, TaskHistory
 from allswell.errors import Refused
 from tests.domain.life import MINUTE, Life, at, new, opened
 
@@ -110,6 +111,17 @@ def test_more_money_is_twice_as_much_or_as_much_as_is_said() -> None:
     assert given(none, MORE_MONEY, max_cost=1).cost_override == 1
     assert refusal(some, MORE_MONEY, max_cost=3_000_000) == "not_more"
     assert refusal(none, MORE_MONEY) == "no_cost"
+
+
+def test_more_tokens_are_twice_as_many_or_as_many_as_are_said_and_both_limits_are_raised_at_once() -> None:
+    some, none, both = Policy(max_tokens=3_000), Policy(), Policy(max_cost=3_000_000, max_tokens=3_000)
+    assert given(some, MORE_TOKENS).tokens_override == 6_000
+    assert given(some, MORE_TOKENS, max_tokens=3_001).tokens_override == 3_001
+    assert given(none, MORE_TOKENS, max_tokens=1).tokens_override == 1
+    assert refusal(some, MORE_TOKENS, max_tokens=3_000) == "not_more"
+    assert refusal(none, MORE_TOKENS) == "no_tokens"
+    raised = given(both, MORE_OF_BOTH, max_tokens=4_000)
+    assert (raised.cost_override, raised.tokens_override) == (6_000_000, 4_000)
 
 
 def test_more_idle_is_twice_as_long_or_as_long_as_is_said() -> None:

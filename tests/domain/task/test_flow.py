@@ -11,14 +11,13 @@ from allswell.domain.lease.expiry import Tick
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.rules import decide as deciding
 from allswell.domain.rules.bounds import check
-from allswell.domain.rules.command import Ask, Claim, Command, Complete, Fail, NewTask, RecordStep, Release, TakeUp
+from allswell.domain.rules.command import AcquireFlow, Ask, Claim, Command, Complete, Fail, NewTask, RecordStep, Release
 from allswell.domain.rules.rule import RowSnapshot
-from allswell.domain.run.flow import fence, give_up_the_dead, record_step, take_up
+from allswell.domain.run.lifecycle import fence, give_up_the_dead, record_step, take_up
 from allswell.domain.run.run import Run
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.aggregate import FLOW_LEFT, TaskAggregate, TaskChange, leave, state
-from allswell.domain.task.model import State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State
 from allswell.domain.task.submit import PAYLOAD_MAX, accept
 from allswell.errors import LeaseLost, Refused
 
@@ -36,8 +35,10 @@ def decide(case: TaskAggregate, command: Command, now: Millis) -> TaskChange:
     return out
 
 
-def wants(agent: AgentId = BOB, dead: int | None = None, name: str = "build") -> TakeUp:
-    return TakeUp(CommandId(f"c.{agent}"), replace(NEW, name=name), agent, HOLD, None if dead is None else Token(dead))
+def wants(agent: AgentId = BOB, dead: int | None = None, name: str = "build") -> AcquireFlow:
+    return AcquireFlow(
+        CommandId(f"c.{agent}"), replace(NEW, name=name), agent, HOLD, None if dead is None else Token(dead)
+    )
 
 
 def new() -> TaskAggregate:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allswell.domain.service.retry import RetryPolicy
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, Policy
 from allswell.errors import Refused
 
 IMPOSSIBLE = {

@@ -4,9 +4,8 @@ import pytest
 
 from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.question import without_output
-from allswell.domain.rules.command import EndIdle, Keep
-from allswell.domain.task.model import State, raised
-from allswell.domain.task.policy import Policy
+from allswell.domain.rules.command import EndIdle, RecordReceipt
+from allswell.domain.task.model import Policy, State, raised
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import Life, at
 
@@ -17,8 +16,8 @@ def idle(life: Life, token: int = 1, id_: str = "i", *, limit: int = 300_000, sa
     return EndIdle(CommandId(id_), life.case.task.id, Token(token), BOB, Millis(limit), said)
 
 
-def keep(life: Life, token: int = 1, agent: AgentId = BOB, path: str = "r.json") -> Keep:
-    return Keep(CommandId("k"), life.case.task.id, Token(token), agent, "rc_a.1", "idle", path)
+def keep(life: Life, token: int = 1, agent: AgentId = BOB, path: str = "r.json") -> RecordReceipt:
+    return RecordReceipt(CommandId("k"), life.case.task.id, Token(token), agent, "rc_a.1", "idle", path)
 
 
 @pytest.mark.row("O4")
@@ -48,7 +47,7 @@ def test_the_question_about_idleness_says_so_shows_the_last_output_and_offers_mo
     )
     assert "timed out" not in text
     assert [option.key for option in life.question.options] == ["split", "clarify", "increase_idle", "skip"]
-    with pytest.raises(Refused, match="longer than the present 300000 ms"):
+    with pytest.raises(Refused, match="longer than the present 5m"):
         life.answer("increase_idle", at(300), timeout=Millis(300_000))
     life.answer("increase_idle", at(300))
     assert (life.record.idle_override, life.record.idles, life.record.timeouts) == (600_000, 0, 0)

@@ -12,8 +12,7 @@ from allswell.domain.rules.command import Answer, Claim
 from allswell.domain.service.retry import RetryPolicy
 from allswell.domain.task.aggregate import TaskChange
 from allswell.domain.task.answer import answer
-from allswell.domain.task.model import State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import MINUTE, Life, at, new
 

@@ -33,6 +33,8 @@ _MOST = 100
 
 HOOKS = "hook."
 """What comes before the name of a hook where it signs what it has done, as a key does."""
+LINKS = "link."
+"""What comes before the name of a sink where a link that it has sent signs an answer."""
 
 
 class Right(StrEnum):
@@ -85,8 +87,9 @@ def new_key(  # noqa: PLR0913 - each has a name
     if not _NAME.fullmatch(name):
         text = f"{name!r} cannot name a key: use small letters, digits, dots and dashes, at most 63"
         raise Refused("bad_name", text, where="name")
-    if name.startswith(HOOKS):
-        raise Refused("bad_name", f"{HOOKS}… signs what came by a hook, and cannot name a key", where="name")
+    for prefix, what in ((HOOKS, "a hook"), (LINKS, "a link")):
+        if name.startswith(prefix):
+            raise Refused("bad_name", f"{prefix}… signs what came by {what}, and cannot name a key", where="name")
     meant = tuple(dict.fromkeys(_right(one) for one in rights))
     if not meant:
         raise Refused("no_right", f"what may it do? name a right: {', '.join(Right)}", where="rights")

@@ -28,21 +28,26 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from allswell.domain.access.answer_link import LINK_SECRET
 from allswell.domain.access.key import ANY_ROLE, Key, Right
 from allswell.domain.access.key import PREFIX as KEYS
 from allswell.domain.access.key import SESSION_PREFIX as SESSIONS
+from allswell.domain.agents.human_session import HUMAN_SESSIONS_PREFIX, SESSIONS_MOST, bounded, read_sessions
+from allswell.domain.agents.human_session import kept as kept_sessions
 from allswell.domain.agents.status import PRESENCE_PREFIX as SUPERVISORS
 from allswell.domain.agents.status import SURVIVORS_PREFIX as SURVIVORS
 from allswell.domain.agents.status import read_presence, read_survivors
 from allswell.domain.ids import NO_COMMAND, CommandId, Millis
+from allswell.domain.lease.claim import COMMAND_ROLES
 from allswell.domain.lease.cost import EndCostly, ReachBudget, Spend
 from allswell.domain.lease.holder import check_given_back
-from allswell.domain.lease.suspension import Continue, NoteRefusal, Suspend
+from allswell.domain.lease.suspension import Continue, NoteRefusal, NoteRepeats, Suspend
 from allswell.domain.mesh.respond import is_for
 from allswell.domain.mesh.routing import agent_of
 from allswell.domain.question import Question, check_agents_option
 from allswell.domain.rules.bounds import check as check_bounds
 from allswell.domain.rules.command import (
+    AcquireFlow,
     Admit,
     Answer,
     Ask,
@@ -58,7 +63,6 @@ from allswell.domain.rules.command import (
     EndIdle,
     EndRun,
     Fail,
-    Keep,
     LeaseCommand,
     MoveOn,
     NewTask,
@@ -66,6 +70,7 @@ from allswell.domain.rules.command import (
     Notice,
     OpenRun,
     Park,
+    RecordReceipt,
     RecordStep,
     Recover,
     Release,
@@ -73,7 +78,6 @@ from allswell.domain.rules.command import (
     Respond,
     SendRequest,
     Submit,
-    TakeUp,
     Unpark,
     Verified,
 )
@@ -88,6 +92,7 @@ from allswell.domain.rules.query import (
     ViewCursors,
     ViewDeliveries,
     ViewExpenses,
+    ViewHealth,
     ViewJournal,
     ViewKept,
     ViewOrphans,
@@ -106,8 +111,7 @@ from allswell.domain.rules.query import (
 from allswell.domain.service.breaker import BreakerPolicy
 from allswell.domain.service.retry import Failure, RetryPolicy
 from allswell.domain.task.answer import DismissQuestion, DismissTask
-from allswell.domain.task.model import OPEN, Attempt, TaskRow
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, OPEN, Attempt, Policy, TaskRow
 from allswell.domain.task.resubmit import Resubmit
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.errors import Refused
@@ -130,7 +134,7 @@ class Operation(StrEnum):
     CALL_SERVICES = "share the breakers of services"
     TELL = "report what it saw"
     VERIFY = "verify work, or name what does"
-    DECIDE = "answer, call off and try again"
+    DECIDE = "answer, cancel and try again"
     RUN_FLOWS = "run flows and builds"
     KEEP_KEYS = "make and revoke keys"
 
@@ -175,12 +179,13 @@ ACT_OF: Mapping[type[Command], Operation] = {
     Release: Operation.SPEAK,
     Recover: Operation.SPEAK,
     EndIdle: Operation.SPEAK,
-    Keep: Operation.SPEAK,
+    RecordReceipt: Operation.SPEAK,
     Spend: Operation.SPEAK,
     EndCostly: Operation.SPEAK,
     Suspend: Operation.SPEAK,
     Continue: Operation.SPEAK,
     NoteRefusal: Operation.SPEAK,
+    NoteRepeats: Operation.SPEAK,
     ReachBudget: Operation.RUN_FLOWS,  # it takes the sums of all that was spent, which agents do not see
     Ask: Operation.SPEAK,
     Delegate: Operation.SPEAK,
@@ -202,7 +207,7 @@ ACT_OF: Mapping[type[Command], Operation] = {
     DismissQuestion: Operation.DECIDE,
     DismissTask: Operation.DECIDE,
     EndRun: Operation.DECIDE,
-    TakeUp: Operation.RUN_FLOWS,
+    AcquireFlow: Operation.RUN_FLOWS,
     RecordStep: Operation.RUN_FLOWS,
 }
 LOOKS: Mapping[type[Query[Any]], tuple[Operation, ...]] = {
@@ -219,6 +224,7 @@ LOOKS: Mapping[type[Query[Any]], tuple[Operation, ...]] = {
     ViewQuestions: (Operation.LOOK, Operation.LOOK_AT_OWN),
     ViewRuns: (Operation.LOOK, Operation.SUBMIT),  # whoever hands over names the run
     ViewAgents: (Operation.LOOK,),
+    ViewHealth: (Operation.LOOK,),
     ViewCounts: (Operation.LOOK,),
     ViewOrphans: (Operation.LOOK,),
     ViewKept: (Operation.LOOK,),
@@ -245,6 +251,10 @@ _AGENTS_TELL = frozenset(
     (
         "agent_state",
         "agent_nudged",
+        "agent_resumed",
+        "agent_restarted",
+        "agent_turn_failed",
+        "agent_waits",
         "request_told",
         "agent_stopped",
         "reaper_stopped",
@@ -293,6 +303,8 @@ def admitted(  # noqa: C901, PLR0912, PLR0915 - a line for each kind of command
     match command:
         case Submit():
             tasks = [_verified_as_its_role(key, new, policies) for new in command.tasks]
+            for new in tasks if is_agents(key) else ():
+                _check_runs_nothing(key, new.role)
             if not may(key, Operation.DECIDE):  # a human's words are not for everybody to say
                 tasks = [new if new.carried is None else replace(new, carried=None) for new in tasks]
             signed["tasks"] = tuple(tasks)
@@ -336,6 +348,7 @@ def admitted(  # noqa: C901, PLR0912, PLR0915 - a line for each kind of command
             check_agent(key, command.agent)
             if is_agents(key):
                 check_given_back(command.delay)
+                signed["awaits"] = None  # no limit and no human would notice that it waits
         case CheckIn() | LeaseCommand():
             check_agent(key, command.agent)
         case Park() if is_agents(key):
@@ -423,6 +436,13 @@ def _verified_as_its_role(key: Key, new: NewTask, policies: Mapping[str, Policy]
     return replace(new, policy=replace(new.policy, verify=role.verify, **limits)) if role.verify else new
 
 
+def _check_runs_nothing(key: Key, role: str) -> None:
+    """Refuse a task whose payload is a command: `allswell run --resume` would run it as whoever types that."""
+    if role in COMMAND_ROLES:
+        text = f"the key {key.name} may not hand over tasks of the role {role!r}: their commands are run by `allswell`"
+        raise Refused("not_allowed", text, where="role", hint="that takes a key for: admin, operator, supervisor")
+
+
 def is_its_agent(key: Key, agent: str) -> bool:
     """Whether a key may hold tasks under this name: one of its own, or a slot or part of one (`ada.2`, `ada/lint`)."""
     if Right.ADMIN in key.rights:
@@ -453,8 +473,8 @@ def sees_question(key: Key, question: Question) -> bool:
 
 
 def is_secret(word: str) -> bool:
-    """Whether one of the watch's own words is about keys or sessions: those nobody sees from elsewhere."""
-    return word.startswith((KEYS, SESSIONS))
+    """Whether one of the watch's own words is about keys, sessions or links: those nobody sees from elsewhere."""
+    return word.startswith((KEYS, SESSIONS)) or word == LINK_SECRET
 
 
 def check_word(key: Key, word: str, *, write: bool) -> None:
@@ -467,6 +487,8 @@ def check_word(key: Key, word: str, *, write: bool) -> None:
         # A key that decides dismisses a silent supervisor, and frees what the processes of any holder keep.
         if not may(key, Operation.DECIDE):
             check_agent(key, word.partition(".")[2])
+    elif write and word.startswith(HUMAN_SESSIONS_PREFIX):
+        check_act(key, Operation.DECIDE)
     elif write:
         check_act(key, Operation.RUN_FLOWS)
         if not word.startswith("build."):
@@ -491,6 +513,8 @@ def check_value(key: Key, word: str, text: str) -> None:
             check_agent(key, post.holder)
         if presence.dismissed_by:
             check_act(key, Operation.DECIDE)
+    elif word.startswith(HUMAN_SESSIONS_PREFIX):
+        _check_sessions(word.removeprefix(HUMAN_SESSIONS_PREFIX), text)
     elif word.startswith(SURVIVORS):
         left = read_survivors(text)
         if left is None or left.holder != word.removeprefix(SURVIVORS):
@@ -498,6 +522,17 @@ def check_value(key: Key, word: str, text: str) -> None:
         check_bounds(left)
         if left.freed_by:
             check_act(key, Operation.DECIDE)
+
+
+def _check_sessions(host: str, text: str) -> None:
+    """Refuse what are not the sessions that humans have started on a machine."""
+    sessions = read_sessions(text)
+    if kept_sessions(sessions) != text or len(sessions) > SESSIONS_MOST:
+        raise Refused("bad_value", f"these are not the sessions of the machine {host[:_SHOWN]!r}", where="after")
+    for session in sessions:
+        check_bounds(session)
+        if session.host != host or bounded(session) != session:
+            raise Refused("bad_value", f"this is not a session of {host[:_SHOWN]!r}", where="after")
 
 
 def _roles(key: Key, wanted: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -526,8 +561,9 @@ def check_agent(key: Key, agent: str) -> None:
 
 
 def _is_deciders(event: Event) -> bool:
-    """Whether an event tells what a human has decided: a process frees what it kept, a supervisor is dismissed."""
-    return event.kind in ("survivors_freed", "supervisor_stopped")
+    """Whether an event tells what a human decides or does: a supervisor is dismissed, a session of theirs begins."""
+    sessions = ("agent_waits", "human_session_began", "human_session_ended")
+    return event.kind in ("survivors_freed", "supervisor_stopped", *sessions)
 
 
 def _check_notice(key: Key, event: Event) -> None:

@@ -1,8 +1,12 @@
 """What attempts cost, in money and in tokens, as the agents themselves report it.
 
 Claude Code says in its `result` what its session has cost so far (`total_cost_usd`) and which tokens that took; Codex
-says at the end of each turn which tokens it took, and nothing of money. What is not reported is not known: it is None
-here and "unknown" to people, never nought. There is no table of prices.
+says at the end of each turn which tokens its thread has taken, and nothing of money. What is not reported is not known:
+it is None here and "unknown" to people, never nought.
+
+Until a session's end Claude Code tells the tokens of each message. They are counted as they come, and priced by a table
+(at the top): such a cost is an estimate, and marked as one, until the client's own total replaces it. So limits bind
+within an attempt, and one that was killed has cost what it cost.
 
 Money is counted in millionths of a dollar, as whole numbers, so that sums are exact.
 """
@@ -18,6 +22,122 @@ import msgspec
 from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.receipts.step import Tokens
 from allswell.errors import Refused
+
+# What models cost by the token: an estimate for as long as a client has not told its own total.
+#
+# Claude Code tells what a session has cost only when it ends, and Codex tells tokens alone. What was used until then
+# is priced by this table, so that limits bind within an attempt, and one that is killed has cost what it cost. A price
+# of the table is an estimate, and marked as such wherever it is shown (`estimated`); the client's own total replaces
+# it.
+#
+# The table is of a date, and it is small; rows in the settings (`[prices]`) outweigh it. A model that no row names has
+# tokens and no price: then nothing is guessed.
+
+PRICES_OF = "2026-11-18"
+"""The day on which the table was made; those of Anthropic's are as Claude Code 2.1.197 counts them."""
+_LONG_STORED = 2.0
+"""How many times the price of a token that goes in one costs that is put into the cache for an hour."""
+NAME_MOST = 100
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a million tokens of one model cost, in dollars."""
+
+    input: float
+    output: float
+    cached: float
+    """Those that came from the cache."""
+    cache_write: float
+    """Those that were put into the cache."""
+
+
+def _anthropic(given: float, written: float) -> Price:
+    return Price(input=given, output=written, cached=given / 10, cache_write=given * 1.25)
+
+
+def _other(given: float, written: float, cached: float) -> Price:
+    return Price(input=given, output=written, cached=cached, cache_write=given)
+
+
+PRICES: Mapping[str, Price] = {
+    "claude-opus-4": _anthropic(5, 25),
+    "claude-opus-4-0": _anthropic(15, 75),
+    "claude-opus-4-1": _anthropic(15, 75),
+    "claude-opus-4-2": _anthropic(15, 75),  # claude-opus-4-20250514
+    "claude-opus-5": _anthropic(5, 25),
+    "claude-sonnet-4": _anthropic(3, 15),
+    "claude-sonnet-5": _anthropic(3, 15),
+    "claude-haiku-4": _anthropic(1, 5),
+    "claude-3-7-sonnet": _anthropic(3, 15),
+    "claude-3-5-sonnet": _anthropic(3, 15),
+    "claude-3-5-haiku": _anthropic(0.8, 4),
+    "gpt-5": _other(1.25, 10, 0.125),
+    "gpt-5-mini": _other(0.25, 2, 0.025),
+    "gpt-5-nano": _other(0.05, 0.4, 0.005),
+    "gemini-2.5-pro": _other(1.25, 10, 0.125),
+    "gemini-2.5-flash": _other(0.3, 2.5, 0.03),
+}
+"""By how the names of models begin; the longest one that fits counts."""
+
+
+def with_own(own: Mapping[str, Price]) -> Mapping[str, Price]:
+    """The table with rows of one's own, which count before all of its rows that they fit."""
+    rows = {name.casefold(): price for name, price in own.items()}
+    return {start: price for start, price in PRICES.items() if not start.startswith(tuple(rows))} | rows
+
+
+class TokenUse(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The tokens of one message of a model, by what each kind of them costs."""
+
+    given: int = 0
+    """Those that went in and were in no cache."""
+    written: int = 0
+    cached: int = 0
+    """Those that came from the cache."""
+    stored: int = 0
+    """Those that were put into the cache."""
+    stored_long: int = 0
+    """How many of these for an hour."""
+
+    @property
+    def prompt(self) -> int:
+        """All that went in."""
+        return self.given + self.cached + self.stored
+
+    def at_least(self, other: TokenUse) -> TokenUse:
+        """The larger figures of both: those of one message only grow."""
+        return TokenUse(*map(max, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
+
+    def plus(self, other: TokenUse) -> TokenUse:
+        """Both together."""
+        return TokenUse(*map(sum, zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)))
+
+
+def price_of(model: str, prices: Mapping[str, Price] = PRICES) -> Price | None:
+    """What a model costs; None where no row of the table names it."""
+    name = model[:NAME_MOST].rpartition("/")[2].casefold()
+    fits = [start for start in prices if name.startswith(start) and _is_same(name, start)]
+    return prices[max(fits, key=len)] if fits else None
+
+
+def _is_same(name: str, start: str) -> bool:
+    """Whether what follows the beginning is a date or a variant: `gpt-5` fits neither `gpt-50` nor `gpt-5.1`."""
+    rest = name[len(start) :]
+    within_date = start.endswith("-2") and len(rest) == 7 and rest.isdigit()  # claude-opus-4-20250514
+    return not rest or rest[0] in "-@[:" or within_date
+
+
+def estimated(use: TokenUse, price: Price) -> int:
+    """What tokens cost, in millionths of a dollar."""
+    dollars = (
+        use.given * price.input
+        + use.written * price.output
+        + use.cached * price.cached
+        + (use.stored - min(use.stored_long, use.stored)) * price.cache_write
+        + min(use.stored_long, use.stored) * price.input * _LONG_STORED
+    )
+    return round(dollars)
+
 
 # How many tokens a model was given and wrote, as providers and agents report it.
 #
@@ -80,6 +200,16 @@ def tokens_in(usage: Mapping[str, Any]) -> Tokens | None:
     return Tokens(prompt, written or 0, prompt + (written or 0))
 
 
+def use_in(usage: Mapping[str, Any]) -> TokenUse:
+    """The tokens of a `usage` of Anthropic's, by what each kind of them costs."""
+    given, written, stored, cached = (
+        _first(usage, names) or 0 for names in (_GIVEN, _WRITTEN, *((name,) for name in _CACHED))
+    )
+    kinds = usage.get("cache_creation")
+    long = _first(kinds, ("ephemeral_1h_input_tokens",)) or 0 if isinstance(kinds, Mapping) else 0
+    return TokenUse(given, written, cached, stored, min(long, stored))
+
+
 def _first(usage: Mapping[str, Any], names: Iterable[str]) -> int | None:
     for name in names:
         value = usage.get(name)
@@ -108,6 +238,8 @@ class Expense(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens that went in, those from a cache included."""
     written: int | None = None
     """Tokens that came out."""
+    estimated: bool = False
+    """Whether the money, or a part of it, is priced by a table and not told by the client."""
 
 
 def tokens_of(expense: Expense | None) -> Tokens | None:
@@ -129,6 +261,7 @@ class ExpenseRow(msgspec.Struct, frozen=True):
     cost: int | None
     given: int | None
     written: int | None
+    estimated: bool = False
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -141,6 +274,8 @@ class Spent(msgspec.Struct, frozen=True):
     cost: int | None = None
     given: int | None = None
     written: int | None = None
+    estimated: int = 0
+    """Those of which the cost is an estimate, or holds one."""
 
     @property
     def tokens(self) -> int | None:
@@ -160,6 +295,7 @@ def together(rows: Iterable[ExpenseRow]) -> Spent:
         _sum(counted(row.cost) for row in found),
         _sum(counted(row.given) for row in found),
         _sum(counted(row.written) for row in found),
+        sum(row.estimated for row in found),
     )
 
 
@@ -172,6 +308,7 @@ def add_up(sums: Iterable[Spent]) -> Spent:
         _sum(part.cost for part in parts),
         _sum(part.given for part in parts),
         _sum(part.written for part in parts),
+        sum(part.estimated for part in parts),
     )
 
 
@@ -206,61 +343,43 @@ def told_expense(cost_usd: float | None, tokens_in: int | None, tokens_out: int 
     return Expense(cost, tokens_in, tokens_out)
 
 
-def shown(cost: int | None) -> str:
+def shown(cost: int | None, *, estimated: bool = False) -> str:
     """Money for people: cents where it is more than one, and all of it where it is less."""
     if cost is None:
         return "unknown"
+    if estimated:
+        return f"{shown(cost)} (estimated)"
     if cost >= UNCOUNTED:
         return "more than can be counted"
     return f"${cost / USD:,.2f}" if cost >= USD // 100 or cost == 0 else f"${cost / USD:.6f}".rstrip("0")
 
 
-SESSIONS_MOST = 1_000
-"""Sessions of one attempt that are told apart: what a program prints must not fill the memory of its supervisor."""
-SESSION_MOST = 200
-"""Characters of a session's id that are looked at."""
+def in_words(expense: Expense | None) -> str:
+    """What something cost, in money and in tokens."""
+    if expense is None:
+        return "unknown"
+    tokens = tokens_of(expense)
+    money = shown(expense.cost, estimated=expense.estimated)
+    return money if tokens is None else f"{money}, {tokens.total:,} tokens"
 
 
-class UsageCounter:
-    """Adds up what the lines of one attempt say. A session's last word counts, and each turn by itself."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, Expense] = {}
-        self._turns = Expense()
-        self._said = Expense()
-
-    @property
-    def total(self) -> Expense | None:
-        """All of it so far; None if nothing was said."""
-        parts = [*self._sessions.values(), self._turns, self._said]
-        cost, given, written = (_sum(figures) for figures in zip(*map(_figures, parts), strict=True))
-        found = Expense(cost, given, written)
-        return None if found == Expense() else found
-
-    def add(self, more: Expense) -> None:
-        """Something was said outright, which the lines do not say."""
-        figures = [_sum(pair) for pair in zip(_figures(self._said), _figures(more), strict=True)]
-        self._said = Expense(*figures)
-
-    def hear(self, session: str, expense: Expense) -> bool:
-        """Take note of what the end of a turn says; whether it said anything. Without a session it is the turn's."""
-        if session:
-            self._note(session[:SESSION_MOST], expense)
-            return True
-        if expense == Expense():
-            return False
-        before = self._turns
-        self._turns = Expense(
-            None, (before.given or 0) + (expense.given or 0), (before.written or 0) + (expense.written or 0)
-        )
-        return True
-
-    def _note(self, session: str, spent: Expense) -> None:
-        """A session's last word; of too many sessions the oldest is added to what was said outright."""
-        if session not in self._sessions and len(self._sessions) >= SESSIONS_MOST:
-            self.add(self._sessions.pop(next(iter(self._sessions))))
-        self._sessions[session] = spent
+_NUMBER_MOST = 1 << 50
+"""Larger than any figure that is meant: JSON has figures that no float can hold."""
 
 
-def _figures(one: Expense) -> tuple[int | None, int | None, int | None]:
-    return one.cost, one.given, one.written
+def number_of(value: object) -> float | None:
+    """A figure; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _NUMBER_MOST:
+        return None
+    return value
+
+
+def count_of(value: object) -> int | None:
+    """How many; None if it is no such figure."""
+    return value if isinstance(value, int) and 0 <= value <= _NUMBER_MOST else None
+
+
+def expense_of(cost: int | None, usage: object) -> Expense:
+    """What a session has cost, with the tokens of its `usage`, where it has one."""
+    tokens = tokens_in(usage) if isinstance(usage, Mapping) else None
+    return Expense(cost) if tokens is None else Expense(cost, tokens.prompt, tokens.completion)

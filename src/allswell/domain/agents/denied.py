@@ -15,11 +15,13 @@ All of it is read in output.py (`denied_in`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.agents.permission import waits
 from allswell.domain.ids import Token
 from allswell.errors import Refused
 
@@ -29,11 +31,15 @@ NAMED = 3
 """Calls that a remark names."""
 INPUT_MOST = 600
 """Characters of a call that can be allowed: a human has to read all of them."""
+REASON_MOST = 2_000
+"""Characters of the answer to a call that was refused."""
+CONTEXT_MOST = 16_000
+"""Characters of what an agent is told along with a decision; what is newest stands last, and stays."""
 SHOWN = 80
 """Characters of a call in a remark."""
 _TOOL_MOST = 100
 _TEXT_MOST = 4_000
-_SPEAKS_FOR = ("command", "file_path", "path", "notebook_path", "url", "pattern", "query")
+SPEAKS_FOR = ("command", "file_path", "path", "notebook_path", "url", "pattern", "query")
 """Which field of an input is shown of a call, the first that is there; else all of it."""
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {"Bash": ("description", "timeout"), "WebFetch": ("prompt",)}
 """By tool: the fields that an agent words differently each time, and that do not change what the call does."""
@@ -49,6 +55,8 @@ class DeniedCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What it does, whole, as JSON with sorted keys; empty where that is too long."""
     barred: str = ""
     """Why it cannot be allowed, in words; empty: it can be."""
+    id: str = ""
+    """Of a call that a hook has put off: by which the session knows it, and goes on with it."""
 
 
 class Denied(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -62,14 +70,18 @@ class Denied(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Where the attempt has worked, in words."""
 
 
-class AllowedCall(msgspec.Struct, frozen=True, gc=False):
-    """A call that a human has allowed for one attempt."""
+class DecidedCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A call that a human has allowed or refused, for one attempt."""
 
     token: Token
     """Of the attempt."""
     tool: str
     input: str
     """As of the denied call."""
+    id: str = ""
+    """Of a call that waited for the decision: by which the session knows it."""
+    refused: str = ""
+    """What the agent is answered, where the call was refused; empty: it was allowed."""
 
 
 NOTHING_DENIED = Denied()
@@ -88,10 +100,59 @@ def denied_call(tool: str, given: object, barred: str = "") -> DeniedCall:
     return DeniedCall(tool[:_TOOL_MOST], _in_short(tool, acts), exact if len(exact) <= INPUT_MOST else "", barred)
 
 
+_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+def hook_rules(
+    decision: DecidedCall | None, patterns: Sequence[str], *, same_session: bool, context: str = ""
+) -> dict[str, object]:
+    """What the hook of an attempt is told (`permission.answer` reads it).
+
+    Only where the session goes on is a decision about a deferred call bound to the id of that call. `context` is what
+    the agent is told along with the decision, where it gets no message of its own.
+    """
+    rules: dict[str, object] = {"defer": list(patterns)}
+    if decision is not None:
+        rules["decision"] = {
+            "tool": decision.tool,
+            "input": decision.input,
+            "id": decision.id if same_session else "",
+            "refused": decision.refused,
+            "context": context[-CONTEXT_MOST:],
+            "without_effect": list(WITHOUT_EFFECT.get(decision.tool, ())),
+        }
+    return rules
+
+
+def is_call_id(text: object) -> bool:
+    """Whether it can be the id of a call, as a client names it."""
+    return isinstance(text, str) and _CALL_ID.fullmatch(text) is not None
+
+
+def waiting_call(denied: Denied) -> DeniedCall | None:
+    """The call that waits for a human, and that a human can decide about here."""
+    return None if denied.no_allow else next((call for call in denied.calls if call.id and not call.barred), None)
+
+
+def waiting_by_our_hook(denied: Denied, patterns: Sequence[str]) -> Denied:
+    """Refused calls, where our hook has put one off: it can be decided about here, unless it cannot be read whole."""
+    calls = tuple(_ours(call) if call.id and _matches(call, patterns) else call for call in denied.calls)
+    return replace(denied, calls=calls)
+
+
+def _matches(call: DeniedCall, patterns: Sequence[str]) -> bool:
+    given = _decoded(call.input)
+    return isinstance(given, dict) and waits(patterns, call.tool, given)
+
+
+def _ours(call: DeniedCall) -> DeniedCall:
+    return replace(denied_call(call.tool, _decoded(call.input)), id=call.id)
+
+
 def _in_short(tool: str, acts: object) -> str:
     text: object = ""
     if isinstance(acts, Mapping):
-        text = next((acts[name] for name in _SPEAKS_FOR if isinstance(acts.get(name), str)), acts or "")
+        text = next((acts[name] for name in SPEAKS_FOR if isinstance(acts.get(name), str)), acts or "")
     if not isinstance(text, str):
         text = msgspec.json.encode(text).decode()
     name, shown = _on_one_line(tool)[:_TOOL_MOST], _on_one_line(text)
@@ -109,7 +170,9 @@ def check_denied(denied: Denied) -> None:
     if len(denied.calls) > CALLS_MOST or any(len(text) > _TEXT_MOST or not text.isprintable() for text in texts):
         raise Refused("bad_denied", "these are too many refused calls, or they are not plain", where="denied")
     for call in denied.calls:
-        if not call.barred and denied_call(call.tool, _decoded(call.input)) != replace(call, barred=""):
+        if call.id and not is_call_id(call.id):
+            raise Refused("bad_denied", "the id of a call has 1 to 100 of A-Z a-z 0-9 _ -", where="denied")
+        if not call.barred and denied_call(call.tool, _decoded(call.input)) != replace(call, barred="", id=""):
             raise Refused("bad_denied", f"{call.tool[:_TOOL_MOST]!r} is not spelled out", where="denied")
 
 
@@ -157,6 +220,11 @@ def remark(denied: Denied) -> str:
     more = ", …" if len(names) > NAMED or len(denied.calls) == CALLS_MOST else ""
     which = f": {', '.join(names[:NAMED])}{more}" if names else ""
     return f"1 call was refused{which}" if denied.count == 1 else f"{denied.count} calls were refused{which}"
+
+
+def refused_note(call: DeniedCall) -> str:
+    """What the next holder is told of a call that a human has refused."""
+    return f"This call is refused: {call_text(call)}. Do not make it in another way."
 
 
 def allowed_note(attempt: int, call: DeniedCall) -> str:

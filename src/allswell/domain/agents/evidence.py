@@ -9,6 +9,9 @@ Processor time needs judgement, because a spinner that repaints without a pause 
 time counts by process: while everything that comes out has been seen before, the time of those who write it does not
 count; a silent compiler's does, and so does that of a compiler below somebody who paints.
 
+An agent that repeats itself (repetition.py) gives all of that for ever: its protocol and its processor time count for
+nothing then, and only its own word and a change in the work are progress.
+
 A change in the work needs judgement, because a file does not say who wrote it. What we write ourselves is left out
 where it is looked at. Where two attempts work in one folder (`in_one_folder`), what changes there is no sign of either.
 
@@ -51,6 +54,12 @@ PROGRESS = frozenset(
 """What keeps an attempt from being idle."""
 ANSWERS = frozenset({EvidenceKind.CHECKIN, EvidenceKind.PROTOCOL})
 """What answers an asked-for check-in."""
+_OF_A_CIRCLE = frozenset({EvidenceKind.PROTOCOL, EvidenceKind.PROCESS, EvidenceKind.LINE})
+"""What an agent that repeats itself gives without end; its own word and a change in the work count all the same."""
+
+
+BARE_CHECKIN = "it checked in"
+"""What is noted of a check-in without a note."""
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
@@ -73,20 +82,33 @@ class EvidenceState(msgspec.Struct, frozen=True):
     refusal: ProviderRefusal | None = None
     """The provider's last refusal, while the client tries again: until it reports a step of its work."""
     refused_at: int = 0
+    repeats: str = ""
+    """The circle that it goes round in, in words (repetition.py); empty: none."""
+
+    def as_it_counts(self, seen: Evidence) -> Evidence:
+        """What a thing that was seen is evidence of: of nothing, where it belongs to a circle that it goes round in."""
+        if not self.repeats or seen.sign not in _OF_A_CIRCLE:
+            return seen
+        return Evidence(EvidenceKind.OUTPUT, seen.at, self.repeats)
 
     def heard(self, seen: Evidence) -> EvidenceState:
         """How it stands with one thing more."""
+        seen = self.as_it_counts(seen)
         before = self.last.get(seen.sign)
         if before is not None and before.at > seen.at:
             return self
         later = seen.at - self.refused_at >= _SAME_ERROR
         goes_on = seen.sign is EvidenceKind.PROTOCOL or (seen.sign is EvidenceKind.LINE and later)
         refusal, refused_at = (None, 0) if goes_on else (self.refusal, self.refused_at)
-        return EvidenceState(self.began, {**self.last, seen.sign: seen}, refusal, refused_at)
+        return EvidenceState(self.began, {**self.last, seen.sign: seen}, refusal, refused_at, self.repeats)
 
     def refused(self, refusal: ProviderRefusal, at: int) -> EvidenceState:
         """How it stands once the provider has refused, which is no progress."""
-        return EvidenceState(self.began, self.last, refusal, at)
+        return EvidenceState(self.began, self.last, refusal, at, self.repeats)
+
+    def repeating(self, words: str) -> EvidenceState:
+        """How it stands now that it goes round in a circle, or, without words, in none any more."""
+        return msgspec.structs.replace(self, repeats=words)
 
     @property
     def progress(self) -> Evidence | None:
@@ -141,6 +163,27 @@ class Silence:
             return None
         self._after *= 2
         return now - standing.idle_at(0)
+
+
+# --- circles ----------------------------------------------------------------------------------------------------------
+#
+# An attempt that does the same again and again (repetition.py) is known by its reason when it has ended: the next one
+# should not go on with a session in which an agent was lost.
+
+REPEAT_LIMIT = 5
+"""After so many rounds what an agent repeats is no progress any more (`repeat_limit`)."""
+ASKED_AFTER = 2
+"""After so many times the limit a human is asked."""
+REPEATS_MOST = 10_000
+REPEATS = "it repeated itself: "
+"""How the detail of an attempt begins that ended while it went round in a circle."""
+AGENT_REPEATS = "agent_repeats"
+"""The outcome of an attempt that a human had ended for it; also the kind of the question about it."""
+
+
+def ended_repeating(outcome: str, detail: str) -> bool:
+    """Whether an attempt ended while it went round in a circle, by the outcome and the detail that are kept of it."""
+    return outcome == AGENT_REPEATS or detail.startswith(REPEATS)
 
 
 # --- the work ---------------------------------------------------------------------------------------------------------
@@ -251,14 +294,14 @@ _LAST = 500
 """Characters of its last output that somebody is shown who is asked about an attempt."""
 
 
-def last_words(printed: bytes) -> str:
+def last_words(printed: bytes, most: int = _LAST) -> str:
     """The end of what was printed, as lines that a person can read; what was painted again and again stands once."""
     lines: list[str] = []
     for part in _BREAKS.split(_ESCAPES.sub(b"\n", _COLOURS.sub(b"", printed))):
         line = "".join(one for one in part.decode("utf-8", "replace").strip() if one.isprintable())
         if line and line not in lines and not _KEYS.fullmatch(line):
             lines.append(line)
-    return "\n".join(lines)[-_LAST:]
+    return "\n".join(lines)[-most:]
 
 
 # Whether a line of output says something new: weak evidence of progress, where there is no protocol.

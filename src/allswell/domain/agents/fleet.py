@@ -1,7 +1,8 @@
 """The agents of a fleet as they are written down: what each is, what it may hold, and how it is called.
 
-Three kinds, one set of rules. A **command** is started anew for every task. A **function** of Python is called: async
-in the supervisor's own loop, sync in a process of its own. A **remote** holder is started by somebody else and claims
+Three kinds, one set of rules. A **command** is started anew for every task; one that speaks ACP is named by `acp`, and
+gets its prompt by that protocol (acp.py). A **function** of Python is called: async in the supervisor's own loop, sync
+in a process of its own. A **remote** holder is started by somebody else and claims
 by itself; it is listed, so that it is missed when it is silent.
 
 Text in a command's words can name what belongs to the task at hand: `{prompt}`, `{handover}` and so on (`PLACES`). A
@@ -11,14 +12,15 @@ name in braces that is none of these is a mistake; braces around anything else a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from posixpath import join, normpath
 from typing import Literal
 
 import msgspec
 
-from allswell.domain.agents.evidence import in_one_folder
+from allswell.domain.agents.evidence import REPEAT_LIMIT, REPEATS_MOST, in_one_folder
+from allswell.domain.agents.permission import why_no_hook, wrong_with_patterns
 from allswell.domain.check.model import Location
 from allswell.domain.values import nearest
 from allswell.errors import Refused
@@ -28,18 +30,21 @@ PLACES: Mapping[str, str] = {
     "prompt_file": "the path of a file that holds the prompt",
     "name": "the task's name",
     "payload": "what was submitted with the task: text as it is, anything else as JSON",
-    "handover": "what earlier attempts and humans have left for this one, in words; empty for a first attempt",
+    "handover": "what earlier attempts, needed tasks and humans have left for this one, in words; it may be empty",
     "task": "the task's id",
     "attempt": "which attempt this is, from 1",
     "agent": "who holds the task, such as claude.1",
     "role": "the task's role",
     "folder": "the folder it works in: its worktree, if it has one",
     "orders_file": "the path of a file that Allswell writes to when it wants a check-in",
+    "session": "the agent's own session that this attempt goes on with; empty where it begins a new one",
 }
 PROMPT = "{name}\n\n{payload}\n\n{handover}"
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 CONCURRENCY_MAX = 1_000
+NEVER = ("off",)
+"""`resume` of an agent whose sessions are never gone on with."""
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,6 +52,11 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     name: str = ""
     command: tuple[str, ...] = ()
+    acp: tuple[str, ...] = ()
+    """The command of an agent that speaks ACP, in the place of `command`."""
+    resume: tuple[str, ...] = ()
+    """The whole command that goes on with a session of its own; empty: by its `command`, where that is known;
+    `["off"]`: never."""
     function: str = ""
     """`module:name`."""
     installed: bool = False
@@ -67,14 +77,30 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Whose usage limit it runs into: agents of one account wait together."""
     context_window: int | None = None
     """How many tokens its context takes; then how much of it is left is read from what it prints."""
+    defer: tuple[str, ...] = ()
+    """Which calls of its tools wait for a human (permission.py); for Claude Code."""
+    repeat_limit: int | None = None
+    """After so many rounds what it repeats is no progress any more; 0: it is not looked for; None: as for all."""
     worktree: bool = False
+    ends_with_question: Literal["ask", "done"] = "ask"
+    """What follows where it works in a worktree, changes nothing, and its last message is a question."""
     idle: int | None = None
     grace: int = 10_000
 
     @property
+    def repeats(self) -> int | None:
+        """After so many rounds what it repeats is no progress any more; None: it is not looked for."""
+        return REPEAT_LIMIT if self.repeat_limit is None else self.repeat_limit or None
+
+    @property
     def kind(self) -> Literal["command", "function", "remote"]:
         """What it is."""
-        return "command" if self.command else "function" if self.function else "remote"
+        return "command" if self.argv else "function" if self.function else "remote"
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The words of its command, with places, however it is spoken to."""
+        return self.command or self.acp
 
     def roles(self) -> tuple[str, ...] | None:
         """The roles it claims; None for any."""
@@ -138,7 +164,7 @@ def beside_each_other(agents: Mapping[str, AgentSpec], here: str) -> dict[str, t
     folders = {
         name: normpath(join(here, spec.cwd))
         for name, spec in agents.items()
-        if spec.command and not spec.worktree and "{" not in spec.cwd
+        if spec.argv and not spec.worktree and "{" not in spec.cwd
     }
     found = {}
     for name, folder in folders.items():
@@ -156,7 +182,14 @@ def wrong_with_agent(spec: AgentSpec) -> list[tuple[str, str]]:
     """Every rule that an agent breaks: the field, and what to do about it."""
     about = {"": _kind_of(spec), "concurrency": _number_of(spec)}
     found = [(field, text) for field, text in about.items() if text]
-    words = {"command": spec.command, "prompt": (spec.prompt,), "cwd": (spec.cwd,), "env": tuple(spec.env.values())}
+    words = {
+        "command": spec.command,
+        "acp": spec.acp,
+        "resume": spec.resume,
+        "prompt": (spec.prompt,),
+        "cwd": (spec.cwd,),
+        "env": tuple(spec.env.values()),
+    }
     for field, texts in words.items():
         found += [(field, text) for one in texts for text in _strange_places(one, _places_of(field))]
     if spec.command and not any("{prompt}" in word or "{prompt_file}" in word for word in spec.command):
@@ -165,25 +198,46 @@ def wrong_with_agent(spec: AgentSpec) -> list[tuple[str, str]]:
             found.append(
                 ("command", "it contains neither {prompt} nor {prompt_file}: the agent would not know what to do")
             )
-    if spec.hears == "file" and not any("{orders_file}" in word for word in (*spec.command, *spec.env.values())):
+    if spec.resume and (wrong := _wrong_resume(spec)):
+        found.append(("resume", wrong))
+    if spec.hears == "file" and not any("{orders_file}" in word for word in (*spec.argv, *spec.env.values())):
         found.append(("hears", "it is notified by a file, and its command does not contain {orders_file}"))
+    if spec.hears == "stdin" and spec.acp:
+        found.append(("hears", "an ACP agent hears its protocol on its input: leave it out"))
     if spec.function and not _FUNCTION.fullmatch(spec.function):
         found.append(("function", f"{spec.function!r} is not written module:name"))
     if spec.context_window is not None and spec.context_window < 1:
         found.append(("context_window", f"a context of {spec.context_window} tokens cannot be: 200000 is usual"))
+    if spec.defer and (trouble := why_no_hook(spec.command) or wrong_with_patterns(spec.defer)):
+        found.append(("defer", f"its calls cannot be made to wait for a human: {trouble}"))
+    if not 0 <= (spec.repeat_limit or 0) <= REPEATS_MOST:
+        text = f"it must be 1 to {REPEATS_MOST:,}, or 0, which looks for no repetition"
+        found.append(("repeat_limit", text))
     if spec.grace < 0 or (spec.idle is not None and spec.idle <= 0):
         found.append(("grace" if spec.grace < 0 else "idle", "a length of time must be positive"))
     return found
 
 
+def _wrong_resume(spec: AgentSpec) -> str:
+    """What is wrong with its command that goes on with a session, if anything."""
+    if spec.acp and spec.resume != NEVER:
+        return 'an ACP agent goes on with its sessions by its protocol: leave it out, or write ["off"], which is never'
+    if not spec.argv:
+        return "only an agent with a command has sessions of its own; leave it out"
+    if spec.resume != NEVER and not any("{session}" in word for word in spec.resume):
+        return 'it does not contain {session}: the agent would not know which one; ["off"] is never'
+    return ""
+
+
 def _kind_of(spec: AgentSpec) -> str:
     """What is wrong with what it is, if anything."""
-    given = {"command": spec.command, "function": spec.function, "remote": spec.remote}
+    given = {"command": spec.command, "acp": spec.acp, "function": spec.function, "remote": spec.remote}
     kinds = [name for name, value in given.items() if value]
     if not kinds:
-        return "an agent is a command, a function or remote = true, and this one has none of these"
+        return "an agent is a command, acp, a function or remote = true, and this one has none of these"
     if len(kinds) > 1:
-        return f"an agent is a command, a function or remote, and this one has {' and '.join(kinds)}: which of them?"
+        shown = " and ".join(kinds)
+        return f"an agent is a command, acp, a function or remote, and this one has {shown}: which of them?"
     return "a remote agent has its own folders: leave worktree out" if spec.remote and spec.worktree else ""
 
 
@@ -207,6 +261,11 @@ def _strange_places(text: str, known: tuple[str, ...]) -> list[str]:
             hint = f"did you mean {{{near}}}?" if near else "there are " + ", ".join(f"{{{one}}}" for one in known)
             found.append(f"nothing is called {{{name}}}; {hint}")
     return found
+
+
+def places_in(words: Iterable[str]) -> frozenset[str]:
+    """The names of all places in the words of a command."""
+    return frozenset(name for word in words for name in _PLACE.findall(word))
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -1,15 +1,16 @@
 """What agents print: one line becomes typed events, once; all that is known of an agent's output is a fold over them.
 
 Claude Code (`-p --output-format stream-json`: one object a line, each with a `session_id`), Codex (`exec --json`: types
-with a dot, such as `item.completed`) and Gemini (`--output-format stream-json`) print protocols. All else is plain
-text, in which only few lines mean anything here. Unknown types are none of ours, and no error: the protocols grow.
+with a dot, such as `item.completed`) and Gemini (`--output-format stream-json`) print protocols, and so does our client
+for agents that speak ACP (acp.py). All else is plain text, in which only few lines mean anything here. Unknown types
+are none of ours, and no error: the protocols grow.
 Nothing that is read here is believed: it is data, and who shows it treats it as such.
 
     parse            a line as events
     not_done         from the last line: why the agent was not done, if it says so
     denied_in        from all lines: the calls that its program refused
     usage_left       from one line: how much of the session or the context is left
-    log.entries      (log.py) from one line: what a person reads in its log
+    entries          (conversation.py) from one line: what a person reads in its log
     Meter.hear       (cost.py) from the end of each turn: what it cost
 """
 
@@ -22,8 +23,8 @@ from hashlib import blake2b
 import msgspec
 
 from allswell.domain.agents.checkpoint import holds_checkpoint
-from allswell.domain.agents.cost import Expense, from_usd, tokens_in
-from allswell.domain.agents.denied import CALLS_MOST, NOTHING_DENIED, Denied, DeniedCall, denied_call
+from allswell.domain.agents.cost import Expense, TokenUse, count_of, expense_of, from_usd, number_of, tokens_in, use_in
+from allswell.domain.agents.denied import CALLS_MOST, NOTHING_DENIED, Denied, DeniedCall, denied_call, is_call_id
 from allswell.domain.agents.refusal import (
     LONGEST_LIMIT_LINE,
     ProviderRefusal,
@@ -54,6 +55,10 @@ class AgentText(msgspec.Struct, frozen=True, gc=False):
     """What the agent says."""
 
     text: str
+    of_helper: bool = False
+    """Whether it is a helper's of the agent, whose last message is not the agent's."""
+    piece: bool = False
+    """Whether it is a piece of a message, which goes on with the next one."""
 
 
 class Thinking(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +75,8 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     input: object
     announced: bool = False
     """Whether the same call is told again with its result."""
+    over: bool = False
+    """Whether it is told only now that it is over; no result follows."""
 
     @property
     def digest(self) -> str:
@@ -106,11 +113,15 @@ class MessageUsage(msgspec.Struct, frozen=True, gc=False):
     """How many tokens one message of the model took, its whole context included."""
 
     id: str
-    """Of the message: several lines may tell of one, each with the newest figures."""
+    """Of the message: several lines may tell of one, with figures that grow; empty: the one that was begun last."""
     model: str
     tokens: Tokens
     of_helper: bool
     """Whether it is a helper's of the agent (`parent_tool_use_id`), whose context is another."""
+    use: TokenUse = TokenUse()
+    """The same tokens, by what each kind of them costs."""
+    parent: str = ""
+    """The call by which the agent has begun the helper."""
 
 
 class CheckpointTold(msgspec.Struct, frozen=True, gc=False):
@@ -145,6 +156,14 @@ class TurnEnded(msgspec.Struct, frozen=True, gc=False):
     turns: int | None = None
     denials: list[object] | None = None
     """The calls that were refused in this session, as the client lists them."""
+    goes_on: bool = False
+    """Whether it is all that the session has cost, also in processes before this one; an earlier line has its id."""
+
+
+class SessionSpent(msgspec.Struct, frozen=True, gc=False):
+    """What a session has cost so far, in all, while its turn goes on."""
+
+    expense: Expense
 
 
 class PlainText(msgspec.Struct, frozen=True, gc=False):
@@ -165,6 +184,7 @@ AgentEvent = (
     | Note
     | Trouble
     | TurnEnded
+    | SessionSpent
     | PlainText
     | ProviderRefusal
     | UsageLimit
@@ -178,7 +198,7 @@ class AgentLine(msgspec.Struct, frozen=True, gc=False):
     """One line of an agent's output."""
 
     dialect: str
-    """`claude`, `codex` or `gemini`; empty where it is of no protocol."""
+    """`claude`, `codex`, `gemini` or `acp`; empty where it is of no protocol."""
     what: str
     """What the line is, in words; empty where its type is not known, or it is of no protocol."""
     progress: bool
@@ -217,6 +237,8 @@ class _ModelMessage(msgspec.Struct, gc=False):
 
 class _StreamEvent(msgspec.Struct, gc=False):
     type: str = ""
+    message: _ModelMessage | None = None
+    usage: object = None
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -234,6 +256,7 @@ class _Item(msgspec.Struct, gc=False):
     error: object = None
     query: object = None
     message: object = None
+    status: object = None
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -275,12 +298,14 @@ class _Line(msgspec.Struct, gc=False):
     # Gemini
     timestamp: object = None
     role: object = None
+    delta: object = None
     content: object = None
     tool_id: object = None
     parameters: object = None
     status: object = None
     output: object = None
     stats: object = None
+    acp: object = None  # what our client prints
 
 
 _READ = msgspec.json.Decoder(_Line, strict=False)
@@ -366,6 +391,10 @@ def _known(wire: _Line) -> AgentLine | None:
     family = wire.type.partition(".")[0]
     if family in ("thread", "turn", "item"):
         return _codex(wire)
+    if family == "acp":
+        from allswell.domain.agents.acp import line_of  # it imports the events from here
+
+        return line_of(wire.type, wire.session_id, wire.acp)
     if wire.type in _GEMINI_TYPES and wire.timestamp is not None and bool(wire.session_id) is (wire.type == "init"):
         return _gemini(wire)
     if wire.type == "error":
@@ -385,7 +414,8 @@ def _claude(wire: _Line) -> AgentLine:
     match kind:
         case "stream_event":
             inner = "" if wire.event is None else wire.event.type
-            return AgentLine("claude", inner[:80] or kind, inner not in ("", "ping", "error"), session)
+            step = inner not in ("", "ping", "error")
+            return AgentLine("claude", inner[:80] or kind, step, session, tuple(_claude_stream(wire)))
         case "system":
             step = wire.subtype in ("init", "compact_boundary")
             what = f"system {wire.subtype or ''}"[:80]
@@ -432,18 +462,38 @@ def _claude_message(wire: _Line) -> Iterator[AgentEvent]:
         for event in _claude_part(part, by_agent=by_agent):
             if isinstance(event, AgentText):
                 texts.append(event.text)
-            yield event
+                yield AgentText(event.text, of_helper=bool(wire.parent_tool_use_id))
+            else:
+                yield event
     if texts and holds_checkpoint(text := "\n".join(texts)):
         yield CheckpointTold(text)
-    if by_agent and isinstance(message, _ModelMessage) and isinstance(message.usage, Mapping):
-        tokens = tokens_in(message.usage)
-        if tokens is not None:
-            yield MessageUsage(words_of(message.id), message.model, tokens, bool(wire.parent_tool_use_id))
+    if by_agent and isinstance(message, _ModelMessage):
+        yield from _message_usage(message, message.usage, wire.parent_tool_use_id)
     for decided in wire.tool_result_meta if isinstance(wire.tool_result_meta, list) else ():
         decision = decided.get("permission_decision") if isinstance(decided, Mapping) else None
         if isinstance(decision, Mapping):
             reason = "hook" if decision.get("source") == "hook" else decision.get("reason_type")
             yield ToolCallRefused(str(decided.get("id")), _barred(reason), with_result=True)
+
+
+def _claude_stream(wire: _Line) -> Iterator[AgentEvent]:
+    """What a message takes, as it is streamed: when it begins, and at its end, when all that was written is known."""
+    event = wire.event
+    if event is None:
+        return
+    message = event.message or _ModelMessage()
+    usage = event.usage if event.type == "message_delta" else message.usage
+    if event.type in ("message_start", "message_delta"):
+        yield from _message_usage(message, usage, wire.parent_tool_use_id)
+
+
+def _message_usage(message: _ModelMessage, usage: object, parent: object) -> Iterator[AgentEvent]:
+    if not isinstance(usage, Mapping) or message.model == _SYNTHETIC:
+        return
+    tokens = tokens_in(usage)
+    if tokens is not None:
+        use, helper = use_in(usage), _id(parent)
+        yield MessageUsage(words_of(message.id), message.model, tokens, bool(parent), use, helper)
 
 
 def _claude_part(part: _Part | str, *, by_agent: bool) -> Iterator[AgentEvent]:
@@ -470,7 +520,7 @@ def _claude_limit(wire: _Line) -> Iterator[AgentEvent]:
         return
     if (status := info.get("status")) not in (None, "allowed"):
         yield Note(f"usage limit: {words_of(status)}")
-    used = _number(info.get("utilization"))
+    used = number_of(info.get("utilization"))
     if used is not None and 0 <= used <= 1:
         yield Usage(None, (1 - used) * 100, instant_of(info.get("resetsAt")))
     if (limit := limit_in_event(info)) is not None:
@@ -478,11 +528,11 @@ def _claude_limit(wire: _Line) -> Iterator[AgentEvent]:
 
 
 def _claude_end(wire: _Line) -> Iterator[AgentEvent]:
-    cost, tokens = _number(wire.total_cost_usd), _tokens(wire.usage)
-    took, turns = _count(wire.duration_ms), _count(wire.num_turns)
+    cost = number_of(wire.total_cost_usd)
+    took, turns = count_of(wire.duration_ms), count_of(wire.num_turns)
     yield TurnEnded(
         _claude_failure(wire),
-        _expense(None if cost is None else from_usd(cost), tokens),
+        expense_of(None if cost is None else from_usd(cost), wire.usage),
         wire.session_id,
         words_of(wire.result),
         took,
@@ -500,7 +550,7 @@ def _claude_failure(wire: _Line) -> Failure | None:
     status, subtype, ended = wire.api_error_status, str(wire.subtype), str(wire.terminal_reason)
     broken = bool(wire.is_error) or subtype.startswith("error") or ended == "api_error"
     if broken and isinstance(status, int):
-        return _by_provider(class_of_answer(status, told), told, status)
+        return provider_failure(class_of_answer(status, told), told, status)
     meant = _REASONS.get(ended) or _REASONS.get(_BY_SUBTYPE.get(subtype, ""))
     if meant is not None:
         error, reason = meant
@@ -509,7 +559,7 @@ def _claude_failure(wire: _Line) -> Failure | None:
             return Failure(error, shortened(f"{reason}: {deferred.text}"), denied=Denied((deferred,)))
         return Failure(error, shortened(f"{reason}: {told}" if told and broken else reason))
     if broken:
-        return _by_provider(class_of_answer(None, told), told or "it reports an error", None)
+        return provider_failure(class_of_answer(None, told), told or "it reports an error", None)
     return None
 
 
@@ -517,7 +567,11 @@ def _deferred(call: object) -> DeniedCall | None:
     """The call that waits for a permission; a hook has put it off, and what a hook says counts more than an allow."""
     if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
         return None
-    return denied_call(call["name"], call.get("input"), "a hook of yours has put it off, and decides about it")
+    put_off = denied_call(call["name"], call.get("input"))
+    if not put_off.barred:
+        put_off = msgspec.structs.replace(put_off, barred="a hook of yours has put it off, and decides about it")
+    call_id = call.get("id")
+    return msgspec.structs.replace(put_off, id=call_id) if is_call_id(call_id) else put_off
 
 
 # --- Codex ------------------------------------------------------------------------------------------------------------
@@ -533,7 +587,8 @@ def _codex(wire: _Line) -> AgentLine:
     if kind == "thread.started":
         events = iter((SessionStarted(""),))
     elif kind == "turn.completed":
-        events = iter((TurnEnded(None, _expense(None, _tokens(wire.usage))),))
+        # Its figures are those of the whole thread: seen of 0.169.0, also where `codex exec resume` goes on with one.
+        events = iter((TurnEnded(None, expense_of(None, wire.usage), goes_on=True),))
     elif item is not None and kind != "item.updated":
         events = _codex_item(item, over=kind == "item.completed")
     what = kind if item is None else f"{kind} {item.type}".strip()[:80]
@@ -546,7 +601,7 @@ def _codex_failed(wire: _Line) -> Iterator[AgentEvent]:
     told = _end_words(error.get("message") if isinstance(error, Mapping) else error) or "its turn failed"
     found = _STATUS.search(told[:2_000])
     status = None if found is None else int(found[1])
-    yield TurnEnded(_by_provider(class_of_answer(status, _body(told)), told, status), Expense())
+    yield TurnEnded(provider_failure(class_of_answer(status, _body(told)), told, status), Expense())
     yield from _codex_limit(wire, gave_up=True)
 
 
@@ -588,14 +643,15 @@ def _codex_item(item: _Item, *, over: bool) -> Iterator[AgentEvent]:
         case "file_change" if over:
             changes = item.changes if isinstance(item.changes, list) else []
             paths = [words_of(change.get("path")) for change in changes if isinstance(change, Mapping)]
-            yield ToolCall(id_, item.type, ", ".join(paths))
+            yield ToolCall(id_, item.type, ", ".join(paths), over=True)
         case "mcp_tool_call":
             name = ".".join(filter(None, (words_of(item.server), words_of(item.tool))))
             yield ToolCall(id_, name, item.arguments, announced=not over)
-            if over and (item.error or item.result):
-                yield ToolCallResult(id_, _brought(item.error or item.result), bool(item.error))
+            if over:
+                failed = bool(item.error) or item.status == "failed"
+                yield ToolCallResult(id_, _brought(item.error or item.result), failed)
         case "web_search" if over:
-            yield ToolCall(id_, item.type, words_of(item.query))
+            yield ToolCall(id_, item.type, words_of(item.query), over=True)
         case "error" if over:
             yield Trouble(words_of(item.message))
         case _:
@@ -619,8 +675,8 @@ def _gemini(wire: _Line) -> AgentLine:
         case "init":
             events = (SessionStarted(words_of(wire.model)),)
         case "message" if wire.role == "assistant":
-            text = words_of(wire.content)
-            events = (AgentText(text), CheckpointTold(text)) if holds_checkpoint(text) else (AgentText(text),)
+            message = AgentText(words_of(wire.content), piece=wire.delta is True)
+            events = (message, CheckpointTold(message.text)) if holds_checkpoint(message.text) else (message,)
         case "tool_use":
             events = (ToolCall(words_of(wire.tool_id), words_of(wire.tool_name), wire.parameters),)
         case "tool_result":
@@ -632,8 +688,8 @@ def _gemini(wire: _Line) -> AgentLine:
             events = (Trouble(words_of(wire.message if isinstance(wire.message, str) else "")),)
         case "result":
             told = _brought(wire.error) or "it reports an error"
-            failure = _by_provider(class_of_answer(None, told), told, None) if wire.status == "error" else None
-            events = (TurnEnded(failure, _expense(None, _tokens(wire.stats))),)
+            failure = provider_failure(class_of_answer(None, told), told, None) if wire.status == "error" else None
+            events = (TurnEnded(failure, expense_of(None, wire.stats)),)
         case _:
             pass
     return AgentLine("gemini", kind, step, wire.session_id or None, events)
@@ -697,7 +753,7 @@ def plain_refusal(line: AgentLine) -> Failure | None:
     if len(text) > _PLAIN or not _PLAIN_START.match(text):
         return None
     error = class_of_answer(None, text)
-    return None if error is ErrorClass.TRANSIENT else _by_provider(error, text, None)
+    return None if error is ErrorClass.TRANSIENT else provider_failure(error, text, None)
 
 
 def with_denied(failure: Failure, denied: Denied) -> Failure:
@@ -709,7 +765,7 @@ def with_denied(failure: Failure, denied: Denied) -> Failure:
     return msgspec.structs.replace(failure, denied=together)
 
 
-def _by_provider(error: ErrorClass, told: str, status: int | None) -> Failure:
+def provider_failure(error: ErrorClass, told: str, status: int | None) -> Failure:
     """A failure as the provider's answer has it: a refused login or a used-up quota is the whole account's."""
     return Failure(error, shortened(told), status=status, account=error in (ErrorClass.AUTH, ErrorClass.PERMANENT))
 
@@ -726,19 +782,6 @@ def _end_words(value: object) -> str:
     if isinstance(value, str):
         return value
     return "; ".join(str(part) for part in value) if isinstance(value, list) else ""
-
-
-BEGINNINGS = frozenset({"claude: system init", "codex: thread.started", "codex: turn.started", "gemini: init"})
-"""Evidence of clients that have begun; whether their provider answers is not known by then."""
-_RESUMED_BY = {"claude": "claude --resume {0}", "codex": "codex exec resume {0}"}
-
-
-def resumed_by(dialect: str, session: str) -> str | None:
-    """The command by which an agent goes on with a session."""
-    command = _RESUMED_BY.get(dialect)
-    # What an agent said is data: only what looks like an id may become part of something that people type.
-    plain = 0 < len(session) <= 80 and session.isascii() and session.replace("-", "").replace("_", "").isalnum()
-    return command.format(session) if command is not None and plain else None
 
 
 # --- refused calls, and what is left ----------------------------------------------------------------------------------
@@ -821,7 +864,7 @@ def usage_left(event: AgentEvent, window: int | None = None) -> Usage | None:
 
     How large a context may become is not told by any client, so who sets up the fleet says it (`context_window`).
     """
-    if isinstance(event, MessageUsage) and window is not None and not event.of_helper and event.tokens.total:
+    if isinstance(event, MessageUsage) and window is not None and not event.of_helper and event.tokens.prompt:
         return Usage(max(1 - event.tokens.total / window, 0) * 100)
     return event if isinstance(event, Usage) else None
 
@@ -849,25 +892,3 @@ def _texts(content: object) -> str:
     return "\n".join(
         words_of(part.get("text")) if part.get("type") == "text" else f"[{part.get('type')}]" for part in parts
     )
-
-
-def _expense(cost: int | None, tokens: Tokens | None) -> Expense:
-    return Expense(cost) if tokens is None else Expense(cost, tokens.prompt, tokens.completion)
-
-
-def _tokens(usage: object) -> Tokens | None:
-    return tokens_in(usage) if isinstance(usage, Mapping) else None
-
-
-_NUMBER_MOST = 1 << 50
-"""Larger than any figure that is meant: JSON has figures that no float can hold."""
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _NUMBER_MOST:
-        return None
-    return value
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 <= value <= _NUMBER_MOST else None

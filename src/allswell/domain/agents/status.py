@@ -1,9 +1,9 @@
 """How a supervised agent is, as far as one can tell from outside, and what one goes by.
 
 The states are told apart because what follows differs: one that waits for a human, for another agent, for its quota or
-for a provider that refuses has done nothing wrong; one that is quiet is nudged; one that the watch has marked as
-stalled is ended. Where nothing can be seen of an agent (a remote one), its state is unknown, and then it is neither
-ended nor given more.
+for a provider that refuses has done nothing wrong; one that is quiet is nudged; one that repeats itself is at work and
+gets nowhere; one that the watch has marked as stalled is ended. Where nothing can be seen of an agent (a remote one),
+its state is unknown, and then it is neither ended nor given more.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class AgentCondition(StrEnum):
     FOR_AGENT = "waiting for an agent"
     FOR_LIMIT = "waiting for a limit"
     FOR_PROVIDER = "waiting for the provider"
+    REPEATING = "repeating itself"
     DEAD = "dead"
     UNKNOWN = "unknown"
 
@@ -50,6 +51,8 @@ class AttemptFacts(msgspec.Struct, frozen=True, gc=False):
     for_human: str | None = None
     for_agent: str | None = None
     for_limit: str | None = None
+    doing: str = ""
+    """The call of a tool that it has made, and that has brought nothing yet."""
 
 
 class AgentVerdict(msgspec.Struct, frozen=True, gc=False):
@@ -59,9 +62,13 @@ class AgentVerdict(msgspec.Struct, frozen=True, gc=False):
     evidence: str
 
 
+EXPLAINED = (AgentCondition.FOR_PROVIDER, AgentCondition.REPEATING)
+"""States that say too little without what they were read off."""
+
+
 def in_words(verdict: AgentVerdict) -> str:
-    """A state as people are told it; what is waited for at a provider belongs to it."""
-    if verdict.condition is AgentCondition.FOR_PROVIDER:
+    """A state as people are told it; what is waited for at a provider, or what repeats, belongs to it."""
+    if verdict.condition in EXPLAINED:
         return f"{verdict.condition.value}: {verdict.evidence}"
     return verdict.condition.value
 
@@ -82,6 +89,13 @@ def judge(standing: EvidenceState | None, known: AttemptFacts, now: int) -> Agen
         return AgentVerdict(AgentCondition.FOR_AGENT, known.for_agent)
     if standing is None:
         return AgentVerdict(AgentCondition.UNKNOWN, "nothing can be seen of it from here")
+    return _by_evidence(standing, known, now)
+
+
+def _by_evidence(standing: EvidenceState, known: AttemptFacts, now: int) -> AgentVerdict:
+    """How an agent is that waits for nobody."""
+    if standing.repeats:
+        return AgentVerdict(AgentCondition.REPEATING, standing.repeats)
     progress = standing.progress
     if progress is None:
         printed = standing.last.get(EvidenceKind.OUTPUT)
@@ -92,9 +106,8 @@ def judge(standing: EvidenceState | None, known: AttemptFacts, now: int) -> Agen
         if now - standing.began < SPAWNING:
             return AgentVerdict(AgentCondition.SPAWNING, f"started {felt(now - standing.began)} ago")
         return AgentVerdict(AgentCondition.QUIET, _last(standing, now))
-    if now - progress.at < QUIET:
-        return AgentVerdict(AgentCondition.WORKING, _last(standing, now))
-    return AgentVerdict(AgentCondition.QUIET, _last(standing, now))
+    condition = AgentCondition.WORKING if now - progress.at < QUIET else AgentCondition.QUIET
+    return AgentVerdict(condition, known.doing or _last(standing, now))
 
 
 def _last(standing: EvidenceState | None, now: int) -> str:

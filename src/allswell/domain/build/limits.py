@@ -7,7 +7,7 @@ import msgspec
 from allswell.domain.duration import LONGEST
 from allswell.domain.ids import RunId
 from allswell.domain.lease.audit import AUDIT_FAILURES
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.errors import Refused
 
 _NEVER = 1_000_000_000

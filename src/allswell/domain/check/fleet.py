@@ -91,6 +91,15 @@ def roles_set_up(fleet: Fleet, places: Mapping[str, Location | None]) -> Iterato
             yield ROLE_OF_NOBODY.broken(says, (), fix=_FIX.format(role=role), place=place)
 
 
+def conflicts_have_agents(fleet: Fleet, role: str, place: Location | None) -> Iterator[Finding]:
+    """A finding where what does not merge would wait for an agent that there is none of: one in a worktree."""
+    fit = [spec for spec in fleet.agents.values() if spec.role in (None, role) and spec.worktree]
+    if role and fleet.agents and not fit:
+        says = f"conflict_role is {role!r}, and no agent with this role works in a worktree."
+        fix = f"Give an agent role = {role!r} and worktree = true, or take conflict_role out: then a human is asked."
+        yield ROLE_OF_NOBODY.broken(says, (), fix=fix, place=place)
+
+
 def session_of_whom(fleet: Fleet) -> Iterator[Finding]:
     """A finding where little of one account's session would pause agents of others, or none at all."""
     usage, accounts = fleet.usage, accounts_of(fleet)

@@ -1,15 +1,14 @@
-"""Audits: somebody else looks at what was built, and what follows from the verdict (C2).
+"""Audits: another agent judges what was built, and what follows from the verdict (C2).
 
 This is the one rule for every kind of work that is audited: the components of a build, whose verdicts are said in a
 chat; a flow's step with `audit:`, whose verdict is a command's exit code or an agent's word; and whatever else has its
 work judged before it counts, such as a claim that is checked by a command. Each of them has to say three things, and
 decides nothing by itself:
 
-    who judges           `why_no_verdict`: nobody their own work, nobody who is not listed where some are, and nobody
-                         before the work was handed in
-    how often it failed  `failed_audits`: of one builder, since a human last decided about it
-    what follows         `after_verdict`: it is accepted; its builder mends it; another builder has to do it; or, where
-                         there is none, a human decides
+    who judges           `why_no_verdict`: not its builder, no agent that is not listed if some are, and none before the
+    work was handed in how often it failed  `failed_audits`: of one builder, since a human last decided about it what
+    follows         `after_verdict`: it is accepted; its builder fixes it; another builder has to do it; or, without
+    another, a human decides
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import msgspec
 from allswell.domain.ids import Millis
 
 AUDIT_FAILURES = 3
-"""After so many failed audits of one builder, somebody else has to do it: another builder, or a human."""
+"""After so many failed audits of one builder, another builder or a human has to do it."""
 
 
 class Audited(msgspec.Struct, frozen=True):
@@ -63,9 +62,9 @@ class AfterAudit(StrEnum):
 def why_no_verdict(
     auditor: str, builder: str, *, listed: Collection[str] = (), said_at: Millis, handed_in_at: Millis
 ) -> str:
-    """Why what somebody says about a piece of work is no verdict on it; empty if it is one.
+    """Why a report about a piece of work is not a verdict on it; empty if it is one.
 
-    Both moments are of one clock. Where auditors are listed, nobody else's word counts.
+    Both moments are of one clock. If auditors are listed, only their verdicts count.
     """
     if said_at < handed_in_at:
         return "it was said before the work was handed in"
@@ -88,7 +87,7 @@ def failed_audits(history: AuditHistory, builder: str) -> int:
 
 
 def after_verdict(*, passed: bool, failed: int, others: bool = False, most: int = AUDIT_FAILURES) -> AfterAudit:
-    """What follows from a verdict; `failed` counts this one, `others` is whether somebody else could do it."""
+    """What follows from a verdict; `failed` counts this one, `others` is whether another builder could do it."""
     if passed:
         return AfterAudit.ACCEPT
     if failed < most:

@@ -31,8 +31,11 @@ from allswell.errors import Refused
 STEP_ROLE = "step"
 """The role of a flow's steps, which need what only their runner has: the flow's folder, its agents, its values."""
 RUN_ROLE = "run"
-"""The role of commands under watch, which run where they were started; whoever started one can resume it."""
-_BY_NAME_ONLY = frozenset((STEP_ROLE, RUN_ROLE, WEBHOOKS, *BUILD_ROLES))
+"""The role of commands under `allswell run`, which run where they were started; they are resumed there, and no agent
+claims them."""
+COMMAND_ROLES = frozenset((STEP_ROLE, RUN_ROLE))
+"""Roles whose tasks have a command in their payload: who resumes one runs it, so agents hand over none."""
+_BY_NAME_ONLY = frozenset((*COMMAND_ROLES, WEBHOOKS, *BUILD_ROLES))
 LENGTH_MIN = 100
 CLAIM_MAX = 10_000
 _READY = State.READY
@@ -83,7 +86,7 @@ def fits(claim: Claim, role: str) -> bool:
     """Whether a claim asks for tasks of a role.
 
     Who takes any role is not meant to take steps out of a flow, components out of a build, or a command that was
-    stopped and waits to be resumed. What is addressed to one agent is for nobody else, and not for its other work.
+    stopped and waits to be resumed. A request to one agent is for no other agent, and may not be claimed as other work.
     """
     if (agent := agent_of(role)) is not None:
         return (claim.task is not None or role in (claim.roles or ())) and may_be_asked(
@@ -95,7 +98,7 @@ def fits(claim: Claim, role: str) -> bool:
 
 
 def grant(case: TaskAggregate, claim: Claim, now: Millis, run: Run | None = None) -> TaskChange:
-    """Give the task to the claimer; `answer` is None where it cannot be had.
+    """Give the task to the claimer; `answer` is None if it cannot be claimed.
 
     That is so when its run's time is up: ending it is the run's timer's business, and near. The run may have been read
     without a lock: what the lease carries of its limit is looked at again when it is reached.
@@ -153,7 +156,7 @@ def outside_shut_runs(claim: Claim, services: Mapping[str, ServiceRow], now: Mil
 
 
 def claim(situation: RowSnapshot, command: Claim) -> Decision:
-    """What a claim that comes again has been given and still has; one that does not is served from the pool."""
+    """The lease that a repeated claim was granted and still has; a new claim is served from the ready tasks."""
     check_claim(command)
     before = _given_before(situation, command) if command.id != NO_COMMAND else []
     return Decision([_granted(situation, case) for case in before]) if before else Decision(claim=command)
@@ -205,7 +208,7 @@ def _is_kept_for_another(task: Task, claim: Claim, now: Millis) -> bool:
 
 
 def _given_up_for(command: HandOut, granted: Sequence[Granted]) -> Sequence[Event]:
-    """What is told of that for which this is claimed: once, with the name of what is taken instead."""
+    """The event about the task that was given up for this claim: once, with the name of the task taken instead."""
     after = command.claim.after
     if after is None or (command.further and not granted):
         return ()

@@ -5,9 +5,8 @@ ahead, they are all off by the same length. **Settling** moves everything by it 
 what is left of it is then the same as before. What was meant as a moment stays: a not-before, and the
 reset of a usage limit.
 
-Settling goes over many rows, a chunk at a time, so how far it has got is a word that the watch keeps
-(`ClockAdjustment`),
-written together with each chunk: whoever comes next goes on where the last one was killed, and no row is moved twice.
+Settling goes over many rows, a chunk at a time, so how far it has got is kept in the store (`ClockAdjustment`), written
+together with each chunk: the next process goes on where the last one was killed, and no row is moved twice.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import Millis
 from allswell.domain.lease.model import Agent, LeaseRow
-from allswell.domain.mesh.health import moved_back
 from allswell.domain.run.run import Run
 from allswell.domain.service.breaker import Service
 from allswell.domain.service.service import ServiceRow
@@ -48,7 +46,7 @@ def distance_note(machine: str, apart: int) -> str:
 
 
 def distance_on(machine: str | None, note: str | None) -> int | None:
-    """How far the clocks of this machine were apart for whoever noted it last; None where nobody has."""
+    """How far the clocks of this machine were apart when that was last noted; None if it never was."""
     noted, _, apart = (note or "").rpartition(" ")
     return int(apart) if machine is not None and noted == machine else None
 
@@ -56,10 +54,10 @@ def distance_on(machine: str | None, note: str | None) -> int | None:
 def off_by(latest: int, wall: int, before: int | None, apart: int) -> int | None:
     """What to settle by, either way; None where nothing is to be settled.
 
-    `before` and `apart` say how far the wall was and is ahead of a clock of this machine that nobody sets: their
-    difference is what the wall was set by, however long nobody looked. After a restart, or on another machine, only the
-    latest moment that was told or stored is known, and a wall behind it; then no time has passed since, so that nothing
-    comes too early.
+    `before` and `apart` say how far the wall was and is ahead of a clock of this machine that is never set: their
+    difference is what the wall was set by, however long ago the last look was. After a restart, or on another machine,
+    only the latest moment that was given out or stored is known, and a wall behind it; then no time has passed since,
+    so that nothing comes too early.
     """
     if before is not None and abs(apart - before) > TOLERATED:
         return apart - before
@@ -101,7 +99,7 @@ def moved_request(request: RequestRecord, by: int) -> RequestRecord:
 
 
 def _moved_timer(case: TaskAggregate, task: Task, by: int) -> Millis | None:
-    """When a task that nobody holds falls due: it is over as a request, or its pause or its not-before is."""
+    """When a task that is not held falls due: it is over as a request, or its pause or its not-before is."""
     if case.due is None:
         return None
     due, start = Millis(case.due + by), task.spec.not_before
@@ -128,8 +126,7 @@ def moved_service(row: ServiceRow, by: int, wall: int) -> ServiceRow:
 
 def moved_agent(agent: Agent, wall: int) -> Agent:
     """What is held against an agent; it was missed by now, whatever the clock said then."""
-    missed_at = Millis(min(agent.missed_at, wall))
-    return replace(agent, missed_at=missed_at, standing=moved_back(agent.standing, wall))
+    return replace(agent, missed_at=Millis(min(agent.missed_at, wall)))
 
 
 def _moved(moment: Millis | None, by: int) -> Millis | None:

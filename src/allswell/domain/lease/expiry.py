@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from allswell.domain.agents.evidence import REPEATS
 from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis, TaskId, asker_of, is_request
 from allswell.domain.lease.model import (
     LeaseRow,
@@ -106,7 +107,7 @@ def tick(case: TaskAggregate, now: Millis, run: Run | None = None) -> TaskChange
 
 
 def _wake(out: TaskChange, now: Millis) -> None:
-    """A task that nobody holds: its pause is over, or, where it is a request, its time."""
+    """A task that is not held: its pause is over, or, if it is a request, its time."""
     case = out.case
     expiry = case.task.expiry
     if expiry is not None and expiry <= now:
@@ -132,8 +133,7 @@ def end_idle(out: TaskChange, lease: LeaseRow, now: Millis, word: EndIdle | None
     """An attempt gave no proof of progress for too long, by the store's own clock or by its supervisor's word."""
     out.events.append(event(out.case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
     limit = lease.idle if word is None or word.idle is None else word.idle
-    command = NO_COMMAND if word is None else word.id
-    _time_out(out, lease, now, "agent_idle", command=command, idle=limit or 0, said="" if word is None else word.said)
+    _time_out(out, lease, now, "agent_idle", idle=limit or 0, word=word)
 
 
 def _reach_limit(out: TaskChange, lease: LeaseRow, now: Millis) -> None:
@@ -188,10 +188,10 @@ def _time_out(
     now: Millis,
     reason: str,
     *,
-    command: CommandId = NO_COMMAND,
     idle: int | None = None,
-    said: str = "",
+    word: EndIdle | None = None,
 ) -> None:
+    command, said, circle = (NO_COMMAND, "", "") if word is None else (word.id, word.said, word.repeats)
     task = out.case.task
     record = task.record
     timeouts = record.timeouts + 1
@@ -199,7 +199,8 @@ def _time_out(
         end_attempt(out, reason, now, command=command, timeouts=timeouts)
     else:
         reached = idle or record.idle_reached
-        end_attempt(out, reason, now, command=command, timeouts=timeouts, idles=record.idles + 1, idle_reached=reached)
+        counts = {"timeouts": timeouts, "idles": record.idles + 1, "idle_reached": reached}
+        end_attempt(out, reason, now, command=command, detail=f"{REPEATS}{circle}" if circle else "", **counts)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
     if task.spec.request is None and is_asked_about(out.case.task, "timeout", timeouts):
@@ -224,7 +225,7 @@ def _lift_stall(out: TaskChange, lease: LeaseRow) -> None:
 
 
 def _pool_or_ask(out: TaskChange, what: str, count: int, now: Millis, said: str = "") -> None:
-    """Back to the pool; but a task that keeps ending the same bad way waits for a human instead (O4, O9)."""
+    """It becomes ready again; but a task that keeps ending the same bad way waits for a human instead (O4, O9)."""
     task = out.case.task
     if task.spec.flow:
         leave(out, _FLOW_ENDINGS[what], now)
@@ -323,12 +324,12 @@ def _let_time_pass_for_request(situation: RowSnapshot, case: TaskAggregate, comm
     if asking is None or (holder is not None and holder != command.agent):
         return Decision(False)
     outcomes = passes(case, asking, situation.now)
-    standings = charged(outcomes, situation.agents, situation.now)
+    health = charged(outcomes, situation.health, situation.now)
     after = outcomes[0].case
     if holder is None or after.lease is None:
-        return Decision(True, outcomes=outcomes, agents=standings)
+        return Decision(True, outcomes=outcomes, health=health)
     out = tick(replace(after, agent=situation.agents.get(holder)), situation.now)
-    return Decision(True, outcomes=(*outcomes, out), agents=(*standings, (holder, out.case.agent)))
+    return Decision(True, outcomes=(*outcomes, out), agents=((holder, out.case.agent),), health=health)
 
 
 def give_one_more_window(situation: RowSnapshot, command: OneMoreWindow) -> Decision:
@@ -355,11 +356,11 @@ def _names(command: Tick) -> ReadSet:
 
 
 def _names_found(command: Tick, found: Mapping[RowSearch, Sequence[str]]) -> ReadSet:
-    """Of a request, the standing of whom it is for."""
+    """Of a request, the health of whom it is for."""
     if not is_request(command.task):
         return ReadSet()
     role = found.get(target(command.task), ())[:1]
-    return ReadSet(agents=concerned([*role, *([] if command.agent is None else [command.agent])] if role else ()))
+    return ReadSet(health=concerned([*role, *([] if command.agent is None else [command.agent])] if role else ()))
 
 
 def _next(command: OneMoreWindow) -> RowSearch:

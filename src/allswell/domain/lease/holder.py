@@ -1,7 +1,7 @@
 """What a holder may say: check in, complete, fail, release, ask. Every word carries its token.
 
 A holder whose token is not the current one, or whose lease has run out even if no sweeper has noticed yet, changes
-nothing. What it said is kept with its ended attempt (late.py), and the caller is told `LeaseLost`. A command that was
+nothing. What it said is kept with its ended attempt (late.py), and the caller gets `LeaseLost`. A command that was
 already carried out is recognised by its id and answered as before.
 
 A check-in reads its lease alone. Where that says no, it is said again as `CheckInAgain`, with all rows in sight: it may
@@ -10,6 +10,7 @@ be late, and is kept then, or the clock of its run may have stood.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from allswell.domain.agents import quota
 from allswell.domain.agents.checkpoint import progress_in
-from allswell.domain.agents.denied import Denied, check_denied, remark
+from allswell.domain.agents.denied import Denied, DeniedCall, call_text, check_denied, remark, waiting_call
 from allswell.domain.agents.quota import Quota
 from allswell.domain.duration import show
 from allswell.domain.ids import NO_COMMAND, CommandId, Millis, QuestionId, TaskId, asker_of, is_request, question_id
@@ -34,14 +35,16 @@ from allswell.domain.lease.verification import (
     verify_of,
 )
 from allswell.domain.mesh.delivery import delivery_made, left_alone, put_off, refused_for_good
-from allswell.domain.mesh.health import charged, own_row, passed_over, standing_of
+from allswell.domain.mesh.health import NEUTRAL, charged, passed_over
 from allswell.domain.mesh.request import asked_of, delegate, refuse_circle, send
 from allswell.domain.mesh.respond import answer_entered
-from allswell.domain.mesh.routing import agent_of, role_of
+from allswell.domain.mesh.routing import agent_of, family, role_of
 from allswell.domain.question import (
+    ACCEPT,
     BY_AGENT,
     DENIED,
     ESCALATION_OPTIONS,
+    PERMISSION,
     REPLY,
     SERVICE_ACTS,
     AnswerAction,
@@ -49,6 +52,8 @@ from allswell.domain.question import (
     allow_options,
     denied_options,
     denied_text,
+    permission_options,
+    permission_text,
 )
 from allswell.domain.rules.command import (
     Ask,
@@ -59,8 +64,8 @@ from allswell.domain.rules.command import (
     EndIdle,
     Fail,
     HolderCommand,
-    Keep,
     LeaseCommand,
+    RecordReceipt,
     Recover,
     Release,
     SendRequest,
@@ -93,13 +98,13 @@ from allswell.domain.task.aggregate import (
     requeue,
     run_of,
 )
-from allswell.domain.task.model import OPEN, SpentTime, State
+from allswell.domain.task.model import OPEN, SpentTime, State, WaitState
 from allswell.domain.task.submit import WEBHOOKS, accept_request, check_name, check_text, lanes_of
 from allswell.errors import LeaseLost, Refused, TimeUp
 
 GIVEN_BACK_MAX = 86_400_000
-"""Milliseconds for which nobody gets a task that an agent has given back, at most: neither limits nor people would
-notice that it waits for a year."""
+"""Milliseconds for which a task that an agent has given back cannot be claimed, at most: neither limits nor people
+would notice that it waits for a year."""
 NOTE_MAX = 16_384
 QUESTION_MAX = 16_384
 _CAUSE = 160
@@ -122,6 +127,8 @@ class Orders(msgspec.Struct, frozen=True, gc=False):
     """The attempt's limit as it is now."""
     by_run: bool = False
     """Whether that is the limit of its run, which moves while the run's clock stands."""
+    at: Millis = Millis(0)
+    """When this was, on the store's clock; 0 from an older server, which does not say it."""
 
 
 class CheckedIn(msgspec.Struct, frozen=True, gc=False):
@@ -165,18 +172,18 @@ def check_in(lease: LeaseRow | None, said: CheckIn, now: Millis) -> CheckedIn:
 
 def _orders(lease: LeaseRow, now: Millis, *, asked: bool) -> Orders:
     left = None if lease.limit is None else lease.deadline - now
-    return Orders(left, asked, lease.deadline, lease.own is not None)
+    return Orders(left, asked, lease.deadline, lease.own is not None, now)
 
 
 def hold(case: TaskAggregate, command: HolderCommand, now: Millis, draw: float, run: Run | None = None) -> TaskChange:
     """Decide a holder's word on its task; `run` is the task's, where it was read."""
     out = TaskChange(case, answer=case.task.id, run=run)
-    if not isinstance(command, Complete):  # most words are, and what something is, is told sooner than what it is not
+    if not isinstance(command, Complete):  # most commands are, and this test is quick
         record = case.task.record
         if isinstance(command, Ask) and record.asked_by == command.id:
             out.answer = question_id(case.task.id, record.questions)
             return out
-        if isinstance(command, Keep):
+        if isinstance(command, RecordReceipt):
             return _keep(out, command)
     lease = case.lease
     if lease is not None and now >= ends_at(lease) and lease.agent == command.agent:
@@ -282,6 +289,7 @@ def _take_back(out: TaskChange, lease: LeaseRow, command: Recover | EndIdle, now
     """What a supervisor says when it has ended an agent; nothing that is held against the agent is answered by that."""
     if isinstance(command, EndIdle):
         check_text(command.said, "said", NOTE_MAX)
+        check_text(command.repeats, "repeats", NOTE_MAX)
         end_idle(out, lease, now, command)
     elif lease.stalled_at is None:
         raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
@@ -311,8 +319,8 @@ def _too_late(out: TaskChange, command: HolderCommand, now: Millis) -> TaskChang
     return out
 
 
-def _keep(out: TaskChange, command: Keep) -> TaskChange:
-    """Note that a receipt exists: said by whoever had that token, whether or not the lease has ended since."""
+def _keep(out: TaskChange, command: RecordReceipt) -> TaskChange:
+    """Note that a receipt exists: from the holder of that token, whether or not the lease has ended since."""
     held, past, task = out.case.lease, out.case.past, out.case.task
     known = [one.agent for one in (held, past) if one is not None and one.token == command.token]
     if command.agent not in known:
@@ -339,7 +347,7 @@ def _fail(out: TaskChange, lease: LeaseRow, command: Fail, now: Millis, draw: fl
     limit = task.expiry if (run := run_of(out)) is None else run.limit
     remaining = None if limit is None else limit - now
     earlier = task.record.failures
-    if task.spec.flow:  # its program decides what is tried again; what left it is for whoever runs it
+    if task.spec.flow:  # its program decides what is tried again; what left it is for the process that runs it
         end_attempt(out, f"failed:{failure.error}", now, command=command.id, detail=failure.message)
         leave(out, failure.message or failure.error.value, now)
         return
@@ -349,6 +357,9 @@ def _fail(out: TaskChange, lease: LeaseRow, command: Fail, now: Millis, draw: fl
     if failure.denied is not None:
         check_denied(failure.denied)
         if failure.error not in _THE_SERVICES and task.spec.origin is None and task.spec.request is None:
+            if (call := waiting_call(failure.denied)) is not None:
+                _ask_for_permission(out, lease, call, failure.denied.work, command.id, now)
+                return
             _ask_about_denied(out, failure, failure.denied, command.id, now)
             return
     timed_out = task.record.timeouts
@@ -404,6 +415,16 @@ def _ask_about_denied(out: TaskChange, failure: Failure, denied: Denied, command
     ask(out, QuestionDraft(DENIED, text, denied_options(denied)), now)
 
 
+def _ask_for_permission(
+    out: TaskChange, lease: LeaseRow, call: DeniedCall, work: str, command: CommandId, now: Millis
+) -> None:
+    """A call waits for a human: the attempt is over, which costs none, and the task waits without a process."""
+    task = out.case.task
+    text = permission_text(task.id, task.name, lease.agent, call, work)
+    end_attempt(out, "asked", now, command=command, detail=f"May I call {call_text(call)}?")
+    ask(out, QuestionDraft(PERMISSION, text, permission_options(call)), now)
+
+
 def _wait_out(out: TaskChange, failure: Failure, until: Millis, now: Millis) -> None:
     """A limit is weather: park the service whose it is, or, if the failure names none, let this task alone wait."""
     task = out.case.task
@@ -439,7 +460,32 @@ def _ask(out: TaskChange, lease: LeaseRow, command: Ask, now: Millis) -> None:
     if command.hold:
         _count(out, lease, command.quota, quota.question, len(command.text))
     options: tuple[Option, ...] = command.options or (REPLY, *ESCALATION_OPTIONS[2:])
-    keys, asks = [option.key for option in options], command.text
+    asks = command.text
+    _check_options(options)
+    if not command.hold and out.case.task.spec.flow:
+        text = "a flow cannot wait for an answer without its process; ask with hold"
+        raise Refused("bad_question", text, where="hold")
+    if not command.hold and command.result is not None:
+        check_text(command.result, "result")
+        if not verify_of(out.case.task):  # else only what was verified is done
+            out.result = command.result
+            options = (*options[:1], *(() if ACCEPT.key in _keys(options) else (ACCEPT,)), *options[1:])
+    if not command.hold:
+        end_attempt(out, "asked", now, command=command.id, detail=command.text)
+    if not command.hold and command.denied is not None:
+        check_denied(command.denied)
+        options += allow_options(command.denied, _keys(options))
+        asks = f"{asks}\n({remark(command.denied)})"
+    asked = QuestionDraft(BY_AGENT, asks, options, lease.agent, command.id)
+    out.answer = ask(out, asked, now, wait=not command.hold).id
+
+
+def _keys(options: Sequence[Option]) -> list[str]:
+    return [option.key for option in options]
+
+
+def _check_options(options: Sequence[Option]) -> None:
+    """Refuse what an agent cannot offer to a human."""
     for option in options:
         check_name(option.key, "option")
         check_name(option.label, f"label of {option.key}")
@@ -449,22 +495,11 @@ def _ask(out: TaskChange, lease: LeaseRow, command: Ask, now: Millis) -> None:
         if option.act is AnswerAction.ACCEPT:
             text = f"{option.key} would let the task count as done; an agent cannot offer that"
             raise Refused("bad_question", text, where="options")
-        if option.act is AnswerAction.ALLOW:
-            text = f"{option.key} would allow a call that was refused; an agent cannot offer that"
+        if option.act in (AnswerAction.ALLOW, AnswerAction.REFUSE):
+            text = f"{option.key} would decide about a call; an agent cannot offer that"
             raise Refused("bad_question", text, where="options")
-    if len(set(keys)) != len(keys):
+    if len(set(_keys(options))) != len(options):
         raise Refused("bad_question", "two options have the same key", where="options")
-    if not command.hold and out.case.task.spec.flow:
-        text = "a flow cannot wait for an answer without its process; ask with hold"
-        raise Refused("bad_question", text, where="hold")
-    if not command.hold:
-        end_attempt(out, "asked", now, command=command.id, detail=command.text)
-    if not command.hold and command.denied is not None:
-        check_denied(command.denied)
-        options += allow_options(command.denied, keys)
-        asks = f"{asks}\n({remark(command.denied)})"
-    asked = QuestionDraft(BY_AGENT, asks, options, lease.agent, command.id)
-    out.answer = ask(out, asked, now, wait=not command.hold).id
 
 
 # The rules for what a holder says: which rows its words are about, and what follows for others than its task.
@@ -487,8 +522,8 @@ def say(situation: RowSnapshot, command: HolderCommand) -> Decision:
     if agent is not case.agent or past is not case.past:
         case = replace(case, agent=agent, past=past)
     out = hold(case, command, situation.now, situation.chance, situation.run_of(case.task))
-    standings = charged((out,), situation.agents, situation.now) if is_request(task) else ()
-    return Decision(out.answer, out.error, (out,), ((command.agent, out.case.agent), *standings))
+    health = charged((out,), situation.health, situation.now) if is_request(task) else ()
+    return Decision(out.answer, out.error, (out,), ((command.agent, out.case.agent),), health)
 
 
 def complete(situation: RowSnapshot, command: Complete) -> Decision:
@@ -498,6 +533,25 @@ def complete(situation: RowSnapshot, command: Complete) -> Decision:
         (out,) = decision.outcomes
         out.events += delivery_made(out)
         decision.outcomes = [out, *answer_entered(situation, out)]
+    return decision
+
+
+def release(situation: RowSnapshot, command: Release) -> Decision:
+    """The task is given back; where it is to wait for another one, until that has ended.
+
+    The other one waits for no task itself, so no circle can be closed.
+    """
+    awaited = None if command.awaits is None else situation.cases.get(command.awaits)
+    if command.awaits is not None and (awaited is None or awaited.task.id == command.task):
+        raise Refused("unknown_task", f"there is no task {command.awaits} to wait for", where="awaits")
+    if awaited is not None and any(wait.kind != "question" for wait in awaited.waits):
+        raise Refused("waits_itself", f"{awaited.task.name} waits for another task itself", where="awaits")
+    decision = say(situation, command)
+    (out,) = decision.outcomes
+    is_given_back = any(ended.command == command.id for ended in out.attempts) and out.case.task.state == OPEN
+    if awaited is not None and awaited.task.state == OPEN and is_given_back and not out.case.task.spec.flow:
+        wait = WaitState(command.task, "request", awaited.task.id)
+        out.case = requeue(replace(out.case, waits=(*out.case.waits, wait)), situation.now)
     return decision
 
 
@@ -534,11 +588,11 @@ def send_request(situation: RowSnapshot, command: SendRequest) -> Decision:
 def _routed(situation: RowSnapshot, command: SendRequest) -> SendRequest:
     """A request to a role, with those barred from it that others are preferred to (mesh/health.py), and who asks.
 
-    Whoever asks may have the role itself: moving on to the next task, it would be given its own request.
+    The asking agent may have the role itself: moving on to the next task, it would get its own request.
     """
     if role_of(command.spec.to) is None:
         return command
-    can_serve = {agent: standing_of(situation.agents.get(own_row(agent))) for agent in command.candidates}
+    can_serve = {agent: situation.health.get(family(agent), NEUTRAL) for agent in command.candidates}
     passed = passed_over(can_serve, situation.now)
     barred = (*command.request.barred, command.agent, *passed)
     spec = replace(command.spec, passed_over=passed)
@@ -553,7 +607,7 @@ def _delegated_before(known: TaskAggregate, command: Delegate | SendRequest) -> 
 
 
 def say_again(situation: RowSnapshot, command: CheckInAgain) -> Decision:
-    """A check-in with all rows in sight; on a task that is not there, nobody holds a lease."""
+    """A check-in with all rows in sight; a task that does not exist has no lease."""
     if command.task not in situation.cases:
         raise LeaseLost(command.task, command.token, "no agent holds the task")
     return say(situation, command)
@@ -585,13 +639,18 @@ def said_again(command: CheckIn, lost: LeaseLost) -> CheckInAgain | None:
 
 def _names(command: LeaseCommand) -> ReadSet:
     task = (command.task,)
-    agents = (command.agent, own_row(command.agent)) if is_request(command.task) else (command.agent,)
-    return ReadSet(held=task, agents=agents, perhaps_runs_of=task)
+    health = (family(command.agent),) if is_request(command.task) else ()
+    return ReadSet(held=task, agents=(command.agent,), health=health, perhaps_runs_of=task)
 
 
 def _names_of_completion(command: Complete) -> ReadSet:
     names = _names(command)
     return {**names, "held": (command.task, asker_of(command.task))} if is_request(command.task) else names
+
+
+def _names_of_release(command: Release) -> ReadSet:
+    names = _names(command)
+    return names if command.awaits is None else {**names, "held": (command.task, command.awaits)}
 
 
 def _names_with_run(command: LeaseCommand) -> ReadSet:
@@ -625,7 +684,7 @@ def _names_of_mesh_request(command: SendRequest) -> ReadSet:
     if command.request.role == WEBHOOKS:
         return names
     if agent_of(command.request.role) is None:
-        names["agents"] = (command.agent, *dict.fromkeys(map(own_row, command.candidates)))
+        names["health"] = [*dict.fromkeys(map(family, command.candidates))]
     return {**names, "searches": (ASKING,)} if command.spec.blocks else names
 
 
@@ -645,8 +704,8 @@ def past_of(command: LeaseCommand, situation: RowSnapshot) -> RowReads | None:
 
 HOLDER_RULES = (
     Rule(Complete, complete, _names_of_completion, reads=past_of),
-    Rule(Release, say, _names, reads=past_of),
-    Rule(Keep, say, _names, reads=past_of),
+    Rule(Release, release, _names_of_release, reads=past_of),
+    Rule(RecordReceipt, say, _names, reads=past_of),
     Rule(Recover, say, _names_with_run, reads=past_of),
     Rule(EndIdle, say, _names_with_run, reads=past_of),
     Rule(Ask, say, _names_of_ask, reads=past_of),

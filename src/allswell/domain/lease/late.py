@@ -94,7 +94,7 @@ def kept(past: Attempt, command: HolderCommand, now: Millis) -> tuple[Attempt, s
 
 
 def is_news(past: Attempt, verb: str) -> bool:
-    """Whether the journal is told of what was kept last: of every word that is kept, and of the first check-in."""
+    """Whether what was kept last goes to the journal: every report that is kept does, and the first check-in."""
     after = afterwards(past)
     return after.checkins == 1 if verb == "checkin" else after.more == 0
 

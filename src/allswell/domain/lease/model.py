@@ -22,7 +22,8 @@ from allswell.errors import Refused
 
 NO_LIMIT = 100 * LONGEST
 """How far off the deadline of an attempt without a limit is, in milliseconds. A row always has a moment there, so that
-every comparison holds; that it is no limit follows from its length: `LONGEST`, which builds used to have, is none."""
+every comparison holds; that it is not a limit follows from its length: `LONGEST`, which builds used to have, is not
+one."""
 _STOP_MARGIN = 2_000
 
 
@@ -156,10 +157,10 @@ def is_asked(lease: LeaseRow, now: int) -> bool:
 # Check-ins asked for, answered and missed; stalled agents (O2, O3, O8).
 #
 # A holder is asked at each multiple of the interval strictly before its limit, and has `checkpoint_timeout` to answer;
-# the wait runs beside the attempt's own clock. Check-ins are answers, and so is what an agent's protocol shows, which
-# whoever watches it tells as check-ins, soon enough for each (`tells_every`). Misses are counted per agent, over
-# all its leases, and cleared by any answer or by a recovery. The third one marks the agent as stalled: its supervisor
-# has a short grace to end it for real, then the task is taken back in any case.
+# the wait runs beside the attempt's own clock. Check-ins are answers, and so is what an agent's protocol shows: its
+# supervisor reports that as check-ins, soon enough for each (`tells_every`). Misses are counted per agent, over all its
+# leases, and cleared by any answer or by a recovery. The third one marks the agent as stalled: its supervisor has a
+# short grace to end it for real, then the task is taken back in any case.
 
 
 class Agent(msgspec.Struct, frozen=True, gc=False):
@@ -169,12 +170,28 @@ class Agent(msgspec.Struct, frozen=True, gc=False):
     misses: int
     missed_at: Millis
     stalled: bool = False
-    standing: str = ""
-    """Of a row that requests have to themselves: what they say of the agent (mesh/health.py)."""
+
+
+class ExpiredDelivery(msgspec.Struct, frozen=True, gc=False):
+    """A delivery of a request that an agent did not answer in time."""
+
+    at: Millis
+    request: str
+    kind: str
+    timeout: int
+    """How long was waited, in milliseconds."""
+
+
+class AgentRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What the last day says of an agent as one that is asked: the newest of it (mesh/health.py)."""
+
+    expired: tuple[ExpiredDelivery, ...] = ()
+    unblocked: tuple[Millis, ...] = ()
+    """When late answers of its let a blocked task go on."""
 
 
 def check_progress(progress: float | None) -> None:
-    """Refuse what is no share of the work; NaN is none either, and JSON would turn it into nothing."""
+    """Refuse a number that is not a share of the work; NaN is not one either, and JSON would turn it into null."""
     if progress is not None and not 0 <= progress <= 1:
         raise Refused("bad_progress", f"progress is a share from 0 to 1, not {progress}", where="progress")
 

@@ -1,7 +1,7 @@
 """An attempt that a person has stopped (Ctrl-Z, SIGSTOP): nothing of it runs, and its limit stands meanwhile.
 
-Only a command that is run in front of a person (`allswell run`) may be stopped so. An agent of a fleet that stops is
-stopped by nobody but itself, and its limits go on.
+Only a command that is run in front of a person (`allswell run`) may be stopped so. An agent of a fleet that stops has
+stopped itself, and its limits go on.
 
 While it stands, the limit in its lease is later by the longest time that it may stand, so that no sweeper ends it; when
 it goes on, it is later by the time that it stood. The lease is renewed all the same, by a process beside the stopped
@@ -9,19 +9,25 @@ one (`interfaces/cli/renewer.py`): one whose machine is gone lapses as every oth
 
 A command whose client waits for a provider that refuses it (agents/refusal.py) stands as well, and its limit does not:
 that is noted for who looks. Of an agent of a fleet its supervisor says so.
+
+So is a circle that an agent goes round in (agents/repetition.py). Where a human is asked about it, the attempt goes on
+meanwhile: the question is taken back when the agent does something else.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allswell.domain.agents.evidence import AGENT_REPEATS
 from allswell.domain.agents.status import AgentCondition
-from allswell.domain.ids import Millis
+from allswell.domain.ids import Millis, QuestionId, question_id
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.lease.model import LeaseRow, ends_at
+from allswell.domain.question import REPEATS_OPTIONS, repeats_text
 from allswell.domain.rules.command import LeaseCommand
 from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule
-from allswell.domain.task.aggregate import TaskAggregate, TaskChange, due_of, event
+from allswell.domain.task.aggregate import QuestionDraft, TaskAggregate, TaskChange, ask, due_of, event
+from allswell.domain.task.answer import withdraw
 from allswell.domain.task.model import StopState, Task
 from allswell.domain.task.submit import check_name
 from allswell.errors import LeaseLost, Refused
@@ -30,6 +36,8 @@ LONGEST_STOP = 86_400_000
 """Milliseconds for which an attempt may stand; then it is given back, with its work kept."""
 _AGO_MOST = 60_000
 """Milliseconds within which a stop must have been noticed."""
+_WORDS_MOST = 400
+"""Characters of what an attempt repeats that are kept."""
 
 
 class Suspend(LeaseCommand, frozen=True, gc=False):
@@ -48,6 +56,17 @@ class NoteRefusal(LeaseCommand, frozen=True, gc=False):
 
     words: str = ""
     """What was refused, and which try that was: "429, try 6 of 10"."""
+
+
+class NoteRepeats(LeaseCommand, frozen=True, gc=False):
+    """The attempt does the same again and again; empty: it does so no more. The answer is the question."""
+
+    words: str = ""
+    """What it does: "called Read lexer.py 14 times, same answer"."""
+    asks: bool = False
+    """Whether a human is asked about it."""
+    question: QuestionId | None = None
+    """What was asked about it before, and is taken back when it goes on."""
 
 
 def suspend(situation: RowSnapshot, command: Suspend) -> Decision:
@@ -95,6 +114,32 @@ def note_refusal(situation: RowSnapshot, command: NoteRefusal) -> Decision:
     return Decision(task.id, outcomes=(out,))
 
 
+def note_repeats(situation: RowSnapshot, command: NoteRepeats) -> Decision:
+    """Note that an attempt goes round in circles, and ask about it, once for each command."""
+    case = situation.case(command.task)
+    lease = _lease_of(case, command, situation.now)
+    record = case.task.record
+    if command.asks and record.asked_by == command.id:
+        return Decision(question_id(case.task.id, record.questions))
+    words = command.words[:_WORDS_MOST]
+    task = replace(case.task, record=replace(record, repeats=words))
+    out = TaskChange(replace(case, task=task))
+    if bool(record.repeats) != bool(words):
+        condition = AgentCondition.REPEATING if words else AgentCondition.WORKING
+        told = event(task, "agent_state", lease, state=condition.value, evidence=words or "it does something else")
+        out.events.append(told)
+    if words and command.asks:
+        text = repeats_text(task.id, task.name, command.agent, words)
+        draft = QuestionDraft(AGENT_REPEATS, text, REPEATS_OPTIONS, lease.agent, command.id)
+        out.answer = ask(out, draft, situation.now, wait=False).id
+    asked = None if command.question is None else situation.questions.get(command.question)
+    mine = asked is not None and asked.task == task.id and asked.kind == AGENT_REPEATS and asked.closed_at is None
+    if asked is None or not mine or words:
+        return Decision(out.answer, outcomes=(out,))
+    out.events.append(event(task, "question_withdrawn", question=asked.id))
+    return Decision(None, outcomes=(out,), closed=(withdraw(asked, situation.now),))
+
+
 def stood_for(stopped: StopState, now: int) -> int:
     """For how long an attempt stands, in milliseconds; no longer than it may, however the clock was set since."""
     return min(max(now - stopped.at, 0), LONGEST_STOP)
@@ -109,7 +154,7 @@ def time_left(task: Task, lease: LeaseRow, now: int) -> int | None:
     return max(lease.deadline - later - now, 0)
 
 
-def _lease_of(case: TaskAggregate, command: Suspend | Continue | NoteRefusal, at: Millis) -> LeaseRow:
+def _lease_of(case: TaskAggregate, command: LeaseCommand, at: Millis) -> LeaseRow:
     lease = case.lease
     if lease is None or lease.token != command.token or lease.agent != command.agent:
         raise LeaseLost(command.task, command.token, "no agent holds the task" if lease is None else "it is another's")
@@ -119,7 +164,7 @@ def _lease_of(case: TaskAggregate, command: Suspend | Continue | NoteRefusal, at
 
 
 def _move(out: TaskChange, lease: LeaseRow, by: int, stopped: StopState | None, now: Millis) -> None:
-    """Move the limit of an attempt, and renew its lease: whoever says this is alive."""
+    """Move the limit of an attempt, and renew its lease: the sender of this is alive."""
     if lease.own is None:
         moved = replace(lease, deadline=Millis(lease.deadline + by), renewed_at=now)
     else:  # the limit of its run is nearer, and does not move
@@ -134,8 +179,13 @@ def _names(command: Suspend | Continue | NoteRefusal) -> ReadSet:
     return ReadSet(held=(command.task,))
 
 
+def _names_question(command: NoteRepeats) -> ReadSet:
+    return ReadSet(held=(command.task,), questions=() if command.question is None else (command.question,))
+
+
 RULES = (
     Rule(Suspend, suspend, _names),
     Rule(Continue, go_on, _names),
     Rule(NoteRefusal, note_refusal, _names),
+    Rule(NoteRepeats, note_repeats, _names_question),
 )

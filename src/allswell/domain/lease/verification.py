@@ -1,8 +1,8 @@
 """Verification: before "done" counts, a command must pass; an audit by a command, of any task (audit.py).
 
 A task whose policy has `verify` is not done because its holder says so. What it brought is kept, as the result of a
-task that is still open, and the attempt goes on: whoever supervises it runs the command in the attempt's folder, and
-says what came of it (`Verified`). An agent never says that itself.
+task that is still open, and the attempt goes on: its supervisor runs the command in the attempt's folder, and reports
+the verdict (`Verified`). An agent never says that itself.
 
     passed    the task is done, with what its holder brought
     failed    the attempt is over. The task goes back to the same agent, with the end of what the command printed
@@ -41,7 +41,7 @@ SAID_MAX = 4_000
 """Characters of what a verification printed that are kept with the task; the receipt has more of it."""
 WHY_MAX = 500
 BACK_TO_ITS_AGENT = 30_000
-"""Milliseconds in which only the agent that is to mend it can claim it; then it is anybody's."""
+"""Milliseconds in which only the agent that is to fix it can claim it; then any agent can."""
 
 
 class AfterCheck(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +73,7 @@ def failed_so_far(task: Task) -> int:
 
 
 def claims_to_be_done(task: Task) -> bool:
-    """Whether the attempt that ended last had said that the task is done, and nobody has verified that since."""
+    """Whether the attempt that ended last had said that the task is done, and that was not verified since."""
     said = task.record.said_done
     return said is not None and said.token == task.record.token
 
@@ -235,7 +235,7 @@ def tell(out: TaskChange, command: Verified, failed: int, lease: LeaseRow | None
 
 
 def told_to_agent(task: Task, command: Verified, failed: int) -> str:
-    """What the agent is told that has to mend it."""
+    """The text for the agent that has to fix it."""
     most = task.spec.policy.verify_attempts
     back = "sent back, " if failed < most else ""
     printed = f"It printed last:\n{command.said.strip()}" if command.said.strip() else "It printed nothing."
@@ -243,7 +243,7 @@ def told_to_agent(task: Task, command: Verified, failed: int) -> str:
 
 
 def ask_human(out: TaskChange, why: str, said: str, now: Millis, *, ran: bool = True) -> None:
-    """Ask what shall become of work that failed too often, or, where it was not `ran`, that nobody has verified."""
+    """Ask a human about work that failed too often, or, if its command was not `ran`, was never verified."""
     task = out.case.task
     label = task.id if task.name == task.id else f"{task.id} ({task.name})"
     check, failed = shown(verify_of(task)), failed_so_far(task)

@@ -44,7 +44,7 @@ class RequestText(msgspec.Struct, frozen=True):
     has_blocked: bool = False
     """Whether it has blocked the task that asked."""
     declined: bool = False
-    """Whether it was declined: then that is what is told of its end."""
+    """Whether it was declined: then its end is shown as that."""
 
 
 class Comm(msgspec.Struct, frozen=True):
@@ -194,7 +194,7 @@ class SentenceContext(msgspec.Struct, frozen=True):
 
 
 def claiming(task: str) -> str:
-    """Somebody has taken a task."""
+    """An agent has taken a task."""
     return f"🎯 Claiming: {task}"
 
 
@@ -221,7 +221,7 @@ def asking_everybody(about: SentenceContext, request: str) -> str:
 
 
 def blocked_long(event: Event, about: SentenceContext) -> str:
-    """A task has been blocked for so long that somebody shall look at it; humans are tagged where it is critical."""
+    """A task has been blocked for so long that a human shall look at it; humans are tagged where it is critical."""
     data = event.data
     critical = bool(data["critical"])
     tagged = " ".join(about.humans) + " " if critical and about.humans else ""
@@ -232,7 +232,7 @@ def blocked_long(event: Event, about: SentenceContext) -> str:
 
 
 def mesh_words(event: Event, about: SentenceContext) -> str | None:
-    """The sentence for an event; None where the channel is told nothing."""
+    """The sentence for an event; None if the channel gets no message about it."""
     data = event.data
     match event.kind:
         case "request_declined":

@@ -6,12 +6,12 @@
 
 A caller that waits comes by itself when the last delivery expires (`MoveOn`, respond.py), and is given something
 else to do in the same transaction; for that it has `wait`, and then the task is blocked without it. A request whose
-asker no longer holds the task blocks nobody: it is over.
+asker no longer holds the task blocks nothing: it is over.
 
-Blocked means: the attempt is over, as `blocked`, which is counted against nobody, and the task waits for the request by
+Blocked means: the attempt is over, as `blocked`, which counts as no failure, and the task waits for the request by
 name. The request stays open for a late answer: it is delivered anew after `again`, if that was wanted, and given up
-after `kept`. However it ends, its task is queued again. While it lasts, that is told after `escalate`, and again after
-each `remind`: by the same timer, so once for all who sweep.
+after `kept`. However it ends, its task is queued again. While it lasts, an event says so after `escalate`, and again
+after each `remind`: by the same timer, so once for all sweepers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from allswell.domain.task.submit import WEBHOOKS
 from allswell.errors import Bug
 
 BLOCKED = "blocked"
-"""How an attempt ends whose request nobody answered."""
+"""How an attempt ends whose request was not answered."""
 UNANSWERED = "request_timeout"
-"""The reason of a request that nobody answered."""
+"""The reason of a request that was not answered."""
 _SHOWN = 500
 """Characters of what a receiver said that stand in a reason."""
 
@@ -43,7 +43,7 @@ def passes(
 ) -> list[TaskChange]:
     """All that has fallen due for a request: what becomes of it, and of the task that asked where that is blocked.
 
-    `waiter`: whoever waits for it is here to learn of its end.
+    `waiter`: the caller that waits for it is here to learn of its end.
     """
     out = TaskChange(request)
     outcomes = [out]
@@ -113,7 +113,7 @@ def _go_on(out: TaskChange, asking: TaskAggregate | None, now: Millis, *, waiter
 
 
 def was_blocked(task: Task, origin: RequestOrigin) -> bool:
-    """Whether the attempt that asked was the last to end, because of a request that nobody answered."""
+    """Whether the attempt that asked was the last to end, because of an unanswered request."""
     last = task.record.handover
     return task.record.token == origin.token and last is not None and last.reason == BLOCKED
 
@@ -125,7 +125,7 @@ def _is_blocked_besides(asking: TaskAggregate, origin: RequestOrigin) -> bool:
 
 
 def _expire(out: TaskChange, stand: RequestRecord, now: Millis) -> None:
-    """Nobody has answered this delivery in its time (M3: Timeout)."""
+    """This delivery was not answered in its time (M3: Timeout)."""
     spec, _, _ = _parts(out.case)
     about = {"attempt": stand.attempt, "timeout_ms": stand.due - stand.since, "default_ms": spec.default}
     _tell(out, "request_expired", **about, against=_against(out.case))
@@ -136,7 +136,7 @@ def _expire(out: TaskChange, stand: RequestRecord, now: Millis) -> None:
 
 
 def _against(case: TaskAggregate) -> str:
-    """The agent that did not answer: the one it is for, or whoever holds what was for a role; else nobody."""
+    """The agent that did not answer: the one it is for, or the holder of what was for a role; else none."""
     to = agent_of(case.task.role)
     if to is not None:
         return family(to)
@@ -147,7 +147,7 @@ def _deliver(out: TaskChange, attempt: int, last: int, timeout: int, now: Millis
     spec, stand, origin = _parts(out.case)
     stand = replace(stand, since=now, due=Millis(now + timeout), attempt=attempt, last=last, waiting=True, listed=())
     _tell(out, "request_delivered", attempt=attempt, timeout_ms=timeout)
-    out.unbarred = _passed_over(spec, stand)  # whoever is preferred has not answered: nobody is kept from it any more
+    out.unbarred = _passed_over(spec, stand)  # the preferred agents have not answered: all may
     if asks_mesh(spec, stand):
         stand = replace(stand, mesh=True)
         out.events.append(mesh_asked(out.case.task.id, spec, origin, None))
@@ -171,7 +171,7 @@ def _rest(out: TaskChange, now: Millis) -> None:
 
 
 def _come_to_rest(out: TaskChange, now: Millis) -> None:
-    """No delivery is under way, and whoever it is for may still take it up."""
+    """No delivery is under way, and its receiver may still take it up."""
     if out.case.lease is None:
         out.case = requeue(out.case, now)
 
@@ -203,9 +203,9 @@ def unanswered(to: str, request: TaskId, summary: str) -> str:
 
 
 def _tell_if_long(out: TaskChange, asking: TaskAggregate | None, now: Millis) -> None:
-    """The task has been blocked for long: that is told once, and again when it is time to remind somebody (M6).
+    """The task has been blocked for long: one event says so, and another at each reminder (M6).
 
-    Whoever was away in between tells it once. A task that waits for this no longer is nobody's worry.
+    A sweeper that was away in between writes one event. A task that waits for this no longer needs no event.
     """
     spec, stand, origin = _parts(out.case)
     if stand.alert_at is None or stand.alert_at > now or stand.blocked_at is None:

@@ -1,28 +1,28 @@
 """How an agent stands with those who ask it: degraded by requests that it let expire, healthy as they age out (M7).
 
 More than three expiries within a sliding day are too many. One under a timeout that was shorter than its kind has does
-not count: nobody makes an agent degraded by asking it impatiently. That it has unblocked somebody by a late answer
-speaks for it (M8), and decides where nothing else does.
+not count: an impatient question does not make an agent degraded. That it has unblocked a task by a late answer speaks
+for it (M8), and decides where nothing else does.
 
 This is decided together with the event that reports it, and kept in a row of its own for each agent that there is
 anything to say of. The row is small and has an end: only the newest count, and none is older than a day.
 
-**Routing.** A request to a role lies where everybody who has it can take it. Of those who can, the degraded may not,
+**Routing.** Every agent with the role can take a request to it. Of those who can, the degraded may not,
 as long as one is not: they are barred from it. Where all are degraded, they may all the same, but for those that have
-let more expire, or unblocked fewer, than the best of them. That holds for its first delivery: if whoever was preferred
-has not answered then, or is gone, nobody is kept from it any more.
+let more expire, or unblocked fewer, than the best of them. That holds for its first delivery: if the preferred agents
+have not answered then, or are gone, no agent is kept from it any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
 
 from allswell.domain.duration import show
-from allswell.domain.ids import AgentId, Millis, TaskId
-from allswell.domain.lease.model import Agent
+from allswell.domain.ids import Millis, TaskId
+from allswell.domain.lease.model import AgentRecord, ExpiredDelivery
 from allswell.domain.mesh.request import DELEGATION
 from allswell.domain.mesh.routing import agent_of, family
 from allswell.domain.rules.event import Event
@@ -33,50 +33,10 @@ DAY = 86_400_000
 TOO_MANY = 3
 """An agent is degraded by more expiries than this within a day."""
 KEPT = 8
-_PREFIX = "@"
 Holder = TypeVar("Holder", bound=str)
 
 
-class ExpiredDelivery(msgspec.Struct, frozen=True, gc=False):
-    """A delivery that an agent did not answer in time."""
-
-    at: Millis
-    request: str
-    kind: str
-    timeout: int
-    """How long was waited, in milliseconds."""
-
-
-class AgentRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What the last day says of an agent: the newest of it."""
-
-    expired: tuple[ExpiredDelivery, ...] = ()
-    unblocked: tuple[Millis, ...] = ()
-    """When late answers of its let a blocked task go on."""
-
-
 NEUTRAL = AgentRecord()
-_decode = msgspec.json.Decoder(AgentRecord).decode
-
-
-def standing_row(agent: str) -> AgentId:
-    """The id of the row in which an agent's standing is kept; no holder has such a name."""
-    return AgentId(f"{_PREFIX}{agent}")
-
-
-def standing_of(row: Agent | None) -> AgentRecord:
-    """What a row says; nothing, if there is none."""
-    return NEUTRAL if row is None or not row.standing else _decode(row.standing)
-
-
-def row_of(agent: str, standing: AgentRecord) -> Agent:
-    """The row that says so."""
-    return Agent(standing_row(agent), 0, Millis(0), standing=msgspec.json.encode(standing).decode())
-
-
-def standings(rows: Collection[Agent]) -> dict[str, AgentRecord]:
-    """Of all rows, those that are about this, by the names of their agents."""
-    return {str(row.id)[len(_PREFIX) :]: standing_of(row) for row in rows if row.standing}
 
 
 def counts(timeout: int, default: int) -> bool:
@@ -106,9 +66,8 @@ def is_degraded(standing: AgentRecord, now: Millis) -> bool:
     return len(held_against(standing, now)) > TOO_MANY
 
 
-def degraded(rows: Collection[Agent], now: Millis) -> dict[str, tuple[ExpiredDelivery, ...]]:
+def degraded(known: Mapping[str, AgentRecord], now: Millis) -> dict[str, tuple[ExpiredDelivery, ...]]:
     """The agents that are, with what has made them so."""
-    known = standings(rows)
     return {name: held_against(standing, now) for name, standing in known.items() if is_degraded(standing, now)}
 
 
@@ -132,18 +91,9 @@ def passed_over(can_serve: Mapping[Holder, AgentRecord], now: Millis) -> tuple[H
     return tuple(agent for agent, standing in can_serve.items() if score(standing, now) < best)
 
 
-def moved_back(standing: str, wall: int) -> str:
-    """A standing after the clock was set back: nothing of it is yet to come."""
-    if not standing:
-        return standing
-    found = _decode(standing)
-    expired = tuple(msgspec.structs.replace(one, at=Millis(min(one.at, wall))) for one in found.expired)
-    unblocked = tuple(Millis(min(at, wall)) for at in found.unblocked)
-    return msgspec.json.encode(AgentRecord(expired, unblocked)).decode()
-
-
 def _is_recent(at: Millis, now: Millis) -> bool:
-    return at > now - DAY
+    """Whether it was within the last day; what is yet to come, as the clock was set back since, was not."""
+    return now - DAY < at <= now
 
 
 def _recent(moments: Sequence[Millis], now: Millis) -> tuple[Millis, ...]:
@@ -153,9 +103,7 @@ def _recent(moments: Sequence[Millis], now: Millis) -> tuple[Millis, ...]:
 # What a decision says of agents is entered into their standing, in the same unit of work (M7, M8).
 #
 # The standing is a sum of events, so it is made of them: of those that a decision tells. There is no other way to
-# change it, and whoever reads the journal comes to the same.
-
-Rows = Mapping[AgentId, Agent | None]
+# change it, and every reader of the journal comes to the same.
 
 
 def target(request: TaskId) -> RowSearch:
@@ -163,46 +111,41 @@ def target(request: TaskId) -> RowSearch:
     return RowSearch("target", request)
 
 
-def own_row(holder: str) -> AgentId:
-    """The row with the standing of whoever holds tasks under this name."""
-    return standing_row(family(holder))
-
-
-def concerned(found: Sequence[str]) -> list[AgentId]:
-    """The rows that an expiry may concern: that of the agent the request is for, or that of whoever holds it."""
+def concerned(found: Sequence[str]) -> list[str]:
+    """Whose health an expiry may concern: that of the agent the request is for, or that of its holder."""
     if not found:
         return []
     role, *holders = found
     to = agent_of(role)
-    return [own_row(agent) for agent in (holders if to is None else [to])]
+    return [family(agent) for agent in (holders if to is None else [to])]
 
 
-def charged(outcomes: Iterable[TaskChange], rows: Rows, now: Millis) -> list[tuple[AgentId, Agent | None]]:
-    """The standings after what these outcomes tell."""
-    told = [event for out in outcomes for event in out.events]
-    return [*entered(told, rows, now).items()]
+def charged(
+    outcomes: Iterable[TaskChange], known: Mapping[str, AgentRecord], now: Millis
+) -> list[tuple[str, AgentRecord]]:
+    """The health of agents after what these outcomes tell."""
+    return [*entered((event for out in outcomes for event in out.events), known, now).items()]
 
 
-def entered(events: Iterable[Event], rows: Rows, now: Millis) -> dict[AgentId, Agent | None]:
-    """The standings that these events change."""
-    changed: dict[AgentId, Agent | None] = {}
+def entered(events: Iterable[Event], known: Mapping[str, AgentRecord], now: Millis) -> dict[str, AgentRecord]:
+    """The health of the agents of which these events say something."""
+    changed: dict[str, AgentRecord] = {}
     for event in events:
         agent = _who(event)
         if not agent:
             continue
-        row = standing_row(agent)
-        standing = standing_of(changed.get(row) or rows.get(row))
+        record = changed.get(agent) or known.get(agent, NEUTRAL)
         if event.kind == "request_expired":
             data = event.data
             expiry = ExpiredDelivery(now, str(data["request"]), str(data["kind"]), int(data["timeout_ms"]))
-            changed[row] = row_of(agent, after_expiry(standing, expiry))
+            changed[agent] = after_expiry(record, expiry)
         else:
-            changed[row] = row_of(agent, after_unblocking(standing, now))
+            changed[agent] = after_unblocking(record, now)
     return changed
 
 
 def _who(event: Event) -> str:
-    """The agent of which an event says something that counts; empty: nobody."""
+    """The agent of which an event says something that counts; empty: none."""
     if event.kind == "request_expired":
         data = event.data
         return str(data["against"]) if counts(int(data["timeout_ms"]), int(data["default_ms"])) else ""
@@ -216,9 +159,10 @@ def _who(event: Event) -> str:
 # between two who could serve a request, and nothing more.
 #
 # -   A delivery that the agent let expire counts against it, unless it was given less time than its kind has.
-# -   A delivery that another let expire costs the one who asked nothing, and the wait for it is nobody's idle time.
-# -   A late answer that lets a blocked task go on speaks for whoever gave it; one to a task that is over, for nobody.
-# -   An attempt that ended because its own agent was silent or slow: the time since its last sign is its idle time.
+# -   A delivery that another let expire costs the one who asked nothing, and the wait for it is not idle time.
+# -   A late answer that lets a blocked task go on speaks for the agent that gave it; one to a task that is over does
+# not count. -   An attempt that ended because its own agent was silent or slow: the time since its last sign is its
+# idle time.
 
 Weight = Literal["for", "against", "idle", "nothing"]
 SLOW = {

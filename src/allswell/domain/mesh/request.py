@@ -11,12 +11,12 @@ A **delegation** (O5) is a focused request to an expert, and belongs to the leas
 All other kinds are requests of the **mesh** (M1, M2, M5; docs/adr/0052), and outlive the lease that asked:
 
 -   Each kind has a timeout and retries (`KINDS`), and each request may set its own. A retry is a new delivery of the
-    same request: it has one id, and is answered once, by the agent it is for or by whoever has the role it is for.
+    same request: it has one id, and is answered once, by the agent it is for or by one with the role it is for.
 -   Its deliveries are fitted into the asking lease (`time_for`), so that it blocks before that lease's limit.
 -   Exhausted, it blocks its task, which then waits for the request by name and for nothing else (delivery.py). A late
-    answer ends the request, and whoever waits for it is queued again.
+  answer ends the request, and the task that waits for it is queued again.
 
-Whoever asks keeps its own lease meanwhile; that it asked counts as a word of its own.
+The asking agent keeps its lease meanwhile; that it asked counts as a check-in.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from allswell.domain.duration import LONGEST, show
 from allswell.domain.ids import Millis, RunId, TaskId, Token, asker_of, is_request
+from allswell.domain.lease.claim import COMMAND_ROLES
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.mesh.routing import agent_of, family, is_agent, role_for, role_of
 from allswell.domain.rules.command import Delegate, NewTask, SendRequest
@@ -44,7 +45,7 @@ DELEGATION = "delegation"
 WEBHOOK = "webhook"
 COLLABORATION = "collaboration"
 EXPIRED = "delegation_timeout"
-"""The reason of a delegation that nobody answered in time."""
+"""The reason of a delegation that was not answered in time."""
 RETRIES_MAX = 100
 MARGIN = 5_000
 """Milliseconds before the asking lease's limit by which a request has blocked its task; of a short one, a tenth."""
@@ -69,11 +70,11 @@ KINDS: Mapping[str, RequestKind] = {
 
 
 class Escalation(msgspec.Struct, frozen=True, gc=False):
-    """When it is told that a request still blocks its task (M6), in milliseconds."""
+    """When an event says that a request still blocks its task (M6), in milliseconds."""
 
     after: int = 3_600_000
     remind: int | None = 86_400_000
-    """How often it is told again; None: never."""
+    """How often another event says so; None: never."""
 
 
 ESCALATION = Escalation()
@@ -85,9 +86,9 @@ class MeshFigures(msgspec.Struct, frozen=True):
     kinds: Mapping[str, RequestKind] = msgspec.field(default_factory=lambda: KINDS)
     escalation: Escalation = ESCALATION
     agents: tuple[str, ...] | None = None
-    """Those that are set up here: then a request to an agent that nobody knows is refused."""
+    """Those that are set up here: then a request to an unknown agent is refused."""
     private_webhooks: bool = True
-    """Whether webhooks may go to addresses inside; whoever posts them checks that again, when connecting."""
+    """Whether webhooks may go to addresses inside; the sender checks that again, when connecting."""
     webhook_secrets: Mapping[str, Sequence[str]] | None = None
     """By host, the variables with its secrets: then a webhook that could not be signed is refused."""
 
@@ -156,15 +157,15 @@ def send(out: TaskChange, lease: LeaseRow, command: SendRequest, now: Millis) ->
 
 
 def asks_mesh(spec: RequestSpec, stand: RequestRecord) -> bool:
-    """Whether everybody is asked with this delivery, before the request is given up: once, with the last one.
+    """Whether all agents are asked with this delivery, before the request is given up: once, with the last one.
 
-    A webhook is for a program, and nobody could answer for it.
+    A webhook is for a program, and no other could answer for it.
     """
     return spec.kind != WEBHOOK and not stand.mesh and stand.attempt >= stand.last
 
 
 def mesh_asked(request: TaskId, spec: RequestSpec, origin: RequestOrigin, run: RunId | None) -> Event:
-    """What the mesh is told then."""
+    """The message to the mesh then."""
     told = {"request": request, "kind": spec.kind, "to": spec.to}
     return Event("mesh_asked", origin.task, run, origin.agent, origin.token, told)
 
@@ -184,13 +185,16 @@ def check_delegated(new: NewTask) -> None:
 def _check_for_now(new: NewTask) -> None:
     """A request is for now, and belongs to nothing but the task that asks.
 
-    Else whoever may ask could use others' services, say what a human has said, end others' runs, or pass for what
-    somebody hands over later under a key that can be guessed.
+    Else an agent that may ask could use others' services, say what a human has said, end others' runs, or take the
+    place of a later submission under a key that can be guessed.
     """
     for field in ("needs", "run", "not_before", "services", "critical", "carried", "keyed"):
         if getattr(new, field):
             text = f"a request has no {field}: it is for now, and belongs to nothing but the task that asks"
             raise Refused("bad_request", text, where=field)
+    if new.role in COMMAND_ROLES:  # `allswell run --resume` would run the command in its payload
+        text = f"a request cannot be for {new.role!r}: no agent has that role, its tasks are commands of `allswell`"
+        raise Refused("bad_role", text, where="role")
 
 
 def _check_mesh_request(out: TaskChange, command: SendRequest) -> None:
@@ -260,13 +264,13 @@ class InboxItem(msgspec.Struct, frozen=True):
     age: int = 0
     """Milliseconds since it was asked, when it was listed."""
     mesh: bool = False
-    """Whether it is addressed to another, and everybody was asked for help."""
+    """Whether it is addressed to another, and all agents were asked for help."""
     new: bool = True
     """Whether this delivery was not listed to the agent before."""
 
 
 def told_to_agent(item: InboxItem, left: int | None, *, has_more: bool) -> str:
-    """What an agent at work is told of a request, in every way it can hear; `left` are milliseconds.
+    """The message to an agent at work about a request, for all its channels; `left` are milliseconds.
 
     `has_more` is whether it has a payload.
     """
@@ -283,10 +287,9 @@ def told_to_agent(item: InboxItem, left: int | None, *, has_more: bool) -> str:
 # Agents that wait for each other in a circle: each would wait for an answer that the next is too busy to give (M6).
 #
 # An agent waits for others while a delivery of its request is under way and it holds the task for which it asked. Once
-# its task is blocked, or its lease is lost, it waits for nobody; and who asks without waiting never does. Whoever asks
-# at
-# the same time waits for the end of the other's unit of work (`Search("asking")`), so of two requests that would close
-# a circle together, the second one sees the first.
+# its task is blocked, or its lease is lost, it does not wait; and an agent that asks without waiting never does. An
+# agent that asks at the same time waits for the end of the other's unit of work (`Search("asking")`), so of two
+# requests that would close a circle together, the second one sees the first.
 #
 # A request can be answered by each of the holders that are known for it: the slots of an agent, or those that have a
 # role. It closes a circle only if all of them wait themselves, for answers that none but those who wait could give: a
@@ -303,7 +306,7 @@ def awaited_requests(
 
 
 def _awaited(task: Task) -> AwaitedRequest | None:
-    """An open request as its asker waits for it; None: no asker does, whoever holds its task."""
+    """An open request as its asker waits for it; None: its asker does not wait."""
     spec, origin, stand = task.spec.request, task.spec.origin, task.record.request
     if task.state != OPEN or spec is None or origin is None or stand is None or not spec.blocks:
         return None
@@ -314,7 +317,7 @@ def _awaited(task: Task) -> AwaitedRequest | None:
 
 
 def asked_of(role: str, to: str, known: Sequence[str]) -> Sequence[str]:
-    """Who can answer a request: those that are known, or the agent by its name; of a role that nobody has, none."""
+    """Who can answer a request: those that are known, or the agent by its name; of a role that no agent has, none."""
     if known or role_of(to) is not None:
         return known
     agent = agent_of(role)

@@ -1,8 +1,8 @@
-"""The rules for whoever answers a request of the mesh, and for whoever waits for the answer (M2, M5).
+"""The rules for answering a request of the mesh, and for waiting for the answer (M2, M5).
 
-**Who may answer**: the agent that it is for; whoever has the role that it is for; and, once the mesh was asked, whoever
-has the role that the request names, or, if it names none, anybody but the one who asks. The first answer counts, and
-ends it; a late one ends it too, and its task is queued again.
+**Who may answer**: the agent that it is for; agents with the role that it is for; and, once the mesh was asked, agents
+with the role that the request names, or, if it names none, all but the one that asks. The first answer counts, and ends
+it; a late one ends it too, and its task is queued again.
 
 **Who may decline**: the agent that it is for, and then it has failed; and each that has the role that it is for, which
 is not given it any more. It has failed, too, once all have declined that were known to have the role when it was asked.
@@ -19,11 +19,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.agents.conversation import message_in
 from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token, asker_of
 from allswell.domain.lease.claim import check_claim, grant
 from allswell.domain.lease.claim import claim as decide_claim
 from allswell.domain.mesh.delivery import BLOCKED, passes, unanswered, with_stand
-from allswell.domain.mesh.health import charged, concerned, own_row, target
+from allswell.domain.mesh.health import charged, concerned, target
 from allswell.domain.mesh.routing import agent_of, family, may_be_asked, role_of
 from allswell.domain.rules.command import Claim, Decline, MoveOn, NoteListed, Respond
 from allswell.domain.rules.event import Event
@@ -77,11 +78,11 @@ def respond(situation: RowSnapshot, command: Respond) -> Decision:
     check_may_answer(task, command.agent, command.roles, command.asked_as)
     outcomes = _answered(case, stand, command, situation.now)
     outcomes += answer_entered(situation, outcomes[-1])
-    return Decision(task.id, outcomes=outcomes, agents=charged(outcomes, situation.agents, situation.now))
+    return Decision(task.id, outcomes=outcomes, health=charged(outcomes, situation.health, situation.now))
 
 
 def _answered(case: TaskAggregate, stand: RequestRecord, command: Respond, now: Millis) -> list[TaskChange]:
-    """The request is taken and done in one, by whoever answers; somebody else who is at work on it has lost it."""
+    """The answering agent takes the request and does it in one step; another agent that works on it has lost it."""
     steps: list[TaskChange] = []
     if case.lease is None or case.lease.agent != command.agent:
         free = TaskChange(case)
@@ -114,6 +115,8 @@ def _entered(
     spec, asking = task.spec.request, situation.cases.get(asker_of(task.id))
     if spec is None or asking is None or asking.task.state != OPEN:
         return []
+    message = message_in(msgspec.json.decode(result))
+    result = result if message is None else to_json(message, "message")
     origin, text, now = task.spec.origin, result[:ANSWER_SHOWN], situation.now
     token = origin.token if origin is not None else Token(0)
     about = (task.id, task.name, spec.to, by, task.created_at, now)
@@ -171,7 +174,7 @@ def _left_to_answer(spec: RequestSpec, stand: RequestRecord, agent: str) -> list
 
 
 def _go_without(out: TaskChange, agent: AgentId, now: Millis) -> None:
-    """It is left to the others that have the role; whoever is passed over in this delivery is barred already."""
+    """It is left to the others that have the role; an agent that this delivery leaves out is barred already."""
     case, spec = out.case, out.case.task.spec.request
     stand = case.task.record.request
     if spec is None or stand is None:
@@ -197,7 +200,7 @@ def note_listed(situation: RowSnapshot, command: NoteListed) -> Decision:
 
 
 def check_may_answer(task: Task, agent: str, roles: Sequence[str], asked_as: Sequence[str] | None = None) -> None:
-    """Refuse an answer by somebody whom nobody has asked."""
+    """Refuse an answer from an agent that was not asked."""
     spec, stand, origin = task.spec.request, task.record.request, task.spec.origin
     if spec is None or stand is None or origin is None:
         raise Refused("unknown_request", f"{task.id} is not a request of the mesh", where="request")
@@ -233,7 +236,7 @@ def is_addressed_to(task: Task, agent: str, roles: Sequence[str], asked_as: Sequ
 
 
 def move_on(situation: RowSnapshot, command: MoveOn) -> Decision:
-    """Tell whoever waits how its request stands; where it has blocked the task, serve it something else."""
+    """Answer a waiting caller with the state of its request; if it has blocked the task, serve it another one."""
     case, _, stand = _request(situation, command.request)
     origin = case.task.spec.origin
     if origin is None or (origin.task, origin.token, origin.agent) != (command.task, command.token, command.agent):
@@ -242,20 +245,20 @@ def move_on(situation: RowSnapshot, command: MoveOn) -> Decision:
         return Decision(_given(situation, command))
     ended = situation.attempts.get((command.task, command.token))
     if ended is not None and ended.outcome == BLOCKED and stand.blocked_at is None:
-        # Another request of the same attempt has blocked the task: whoever waits for this one goes on, too.
+        # Another request of the same attempt has blocked the task: the caller that waits for this one goes on, too.
         out = TaskChange(replace(case, task=with_stand(case.task, replace(stand, moved_on=True))))
         return _something_else(situation, command, [out])
     if case.lease is not None and case.lease.agent not in situation.found.get(target(command.request), ()):
         return Decision(RequestStands(case.task.state, stand.due))  # it was taken only now: ask again
     outcomes = passes(case, situation.cases.get(command.task), situation.now, waiter=True)
-    standings = charged(outcomes, situation.agents, situation.now)
+    health = charged(outcomes, situation.health, situation.now)
     out = outcomes[0]
     stand = out.case.task.record.request or stand
     if stand.blocked_at is None:
-        return Decision(RequestStands(out.case.task.state, stand.due), outcomes=outcomes, agents=standings)
+        return Decision(RequestStands(out.case.task.state, stand.due), outcomes=outcomes, health=health)
     out.case = replace(out.case, task=with_stand(out.case.task, replace(stand, moved_on=True)))
     decision = _something_else(situation, command, outcomes)
-    decision.agents = standings
+    decision.health = health
     return decision
 
 
@@ -304,7 +307,7 @@ def _names(command: MoveOn) -> ReadSet:
 
 def _names_given(command: MoveOn, found: Mapping[RowSearch, Sequence[str]]) -> ReadSet:
     given = [*map(TaskId, found.get(RowSearch("claimed", _next(command)), ()))]
-    return ReadSet(held=given, payloads=given, agents=concerned(found.get(target(command.request), ())))
+    return ReadSet(held=given, payloads=given, health=concerned(found.get(target(command.request), ())))
 
 
 def _attempt(command: MoveOn, situation: RowSnapshot) -> RowReads | None:
@@ -320,7 +323,7 @@ def _names_of_listing(command: NoteListed) -> ReadSet:
 
 
 def _names_of_answer(command: Respond | Decline) -> ReadSet:
-    return ReadSet(held=(command.request, asker_of(command.request)), agents=(own_row(command.agent),))
+    return ReadSet(held=(command.request, asker_of(command.request)), health=(family(command.agent),))
 
 
 RULES = (

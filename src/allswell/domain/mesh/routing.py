@@ -1,11 +1,12 @@
-"""Whom a request is for: an agent by its name, whoever has a role, or the address of a webhook.
+"""The receiver of a request: an agent by its name, any agent of a role, or the address of a webhook.
 
     oracle                       the agent of that name; of a fleet's agent with several slots, any of them
-    role:reviewer                whoever has the role
+    role:reviewer                any agent of that role
     https://oracle.example/hook  a webhook: a 2xx is the answer
 
-Requests lie in the pool like all tasks, so whom one is for is its role: an agent's name behind an `@`, which nobody has
-as a role, the role itself, or `WEBHOOKS`. No claim is served from the first and the last unless it asks for them.
+A request is a task, and its receiver is the task's role: an agent's name behind an `@` (which is no role of an agent),
+the role itself, or `WEBHOOKS`.
+No claim is served from the first and the last unless it asks for them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from allswell.errors import Refused
 
 # Which addresses a webhook may reach, and which URLs can name one.
 #
-# A URL that somebody has set up names a host; where that leads is only known when it is looked up, and may change from
+# A URL in the settings names a host; where that leads is only known when it is looked up, and may change from
 # one moment to the next. So the rule is about addresses, and is asked right before connecting, to the address that is
 # then connected to. Without leave, nothing inside is reached: no private, loopback, link-local or otherwise special
 # address. The addresses at which clouds hand out credentials are never reached at all.
@@ -41,7 +42,7 @@ LEAVE_URL = "allow_private = true"
 
 
 def wrong_with_url(url: str, *, private: bool, leave: str = LEAVE_URL) -> str | None:
-    """Why nothing can be posted there, as far as that can be told without looking anything up; None if it can."""
+    """Why nothing can be posted there, as far as that can be known without looking anything up; None if it can."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -94,7 +95,7 @@ _AGENT = "@"
 
 
 def role_for(to: str, kind: str) -> str:
-    """The role of the request's task; refused where nobody could be meant."""
+    """The role of the request's task; refused where no receiver could be meant."""
     is_address = "://" in to
     if kind == "webhook" or is_address:
         if kind != "webhook":
@@ -123,7 +124,7 @@ def check_webhook(to: str, *, private: bool) -> None:
 
 
 def role_of(to: str) -> str | None:
-    """The role that a request is for; None where it is for somebody in particular."""
+    """The role that a request is for; None if it is for one agent or address."""
     return to[len(_ROLE) :] if to.startswith(_ROLE) else None
 
 

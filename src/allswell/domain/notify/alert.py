@@ -13,6 +13,7 @@ from shlex import quote
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allswell.domain.duration import show
 from allswell.domain.notify.spec import Severity
@@ -22,6 +23,7 @@ from allswell.domain.rules.event import Event
 DEFAULT_HEARS = (
     *("question_asked", "questions_open", "task_failed", "service_escalated", "breaker_opened", "usage_limit"),
     *("session_paused", "sink_down", "delivery_given_up", "task_blocked_long", "run_silent"),
+    "agent_waits",
 )
 """What an alerts sink hears of unless it says otherwise."""
 AGAIN = 3_600_000
@@ -42,6 +44,23 @@ class Alert(msgspec.Struct, frozen=True):
     text: str
     question: str = ""
     """Which question this asks, if it does."""
+
+
+class AnswerButton(msgspec.Struct, frozen=True):
+    """A link that answers a question (ADR 82), as an alert shows it."""
+
+    label: str
+    """May be an agent's word; bounded, on one line."""
+    does: str
+    url: str
+
+
+def with_links(alert: Alert, buttons: Sequence[AnswerButton]) -> Alert:
+    """An alert with links below its text."""
+    if not buttons:
+        return alert
+    lines = [f"{button.label} ({button.does}):\n{button.url}" for button in buttons]
+    return replace(alert, text="\n".join([alert.text, "", "Or open a link; its page asks you to confirm:", *lines]))
 
 
 def alert_for(event: Event, name: str, options: Sequence[Option] = ()) -> Alert:
@@ -111,6 +130,13 @@ def _blocked_long(data: Mapping[str, Any], name: str) -> Alert:
     return Alert("critical" if data["critical"] else "warning", cause, f"Blocked for {lasted}: {name}", text)
 
 
+def _waits(data: Mapping[str, Any], name: str) -> Alert:
+    """An agent at whose terminal a human is wanted; what it waits for is told once."""
+    place = name or str(data["folder"])
+    text = cut(str(data["text"]) or str(data["kind"]))
+    return Alert("warning", f"waits {place} {text}", f"An agent waits for you: {place}", text)
+
+
 def _silent(data: Mapping[str, Any], name: str) -> Alert:
     """A command that has been silent for a while; each time is a cause of its own."""
     lasted = show(int(data["silent_ms"]) // 1_000 * 1_000)
@@ -125,6 +151,7 @@ _WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
     "breaker_opened": _breaker,
     "task_blocked_long": _blocked_long,
     "run_silent": _silent,
+    "agent_waits": _waits,
     "sink_down": _sink,
     "delivery_given_up": _sink,
 }
@@ -144,15 +171,20 @@ def plain_text(text: str) -> str:
     return _CALLS_ALL.sub(lambda found: f"{found[0]}{_NOTHING_SHOWN}", text)
 
 
+def each_cause_once(alerts: Sequence[Alert]) -> list[Alert]:
+    """The alerts in their order, of several with one cause the first."""
+    return list({alert.cause: alert for alert in reversed(alerts)}.values())[::-1]
+
+
 def together(alerts: Sequence[Alert]) -> tuple[str, str]:
     """One message of several: its title and its text, each cause once."""
-    told = list({alert.cause: alert for alert in reversed(alerts)}.values())[::-1]
-    if not any(alert.title for alert in told):  # sentences for a channel, in their order
-        return "", "\n".join(alert.text for alert in told)
-    if len(told) == 1:
-        return told[0].title, told[0].text
-    shown = [f"{alert.title}\n{alert.text}".strip() for alert in told]
-    return f"{len(told)} things need a look", "\n\n".join(shown)
+    distinct = each_cause_once(alerts)
+    if not any(alert.title for alert in distinct):  # sentences for a channel, in their order
+        return "", "\n".join(alert.text for alert in distinct)
+    if len(distinct) == 1:
+        return distinct[0].title, distinct[0].text
+    shown = [f"{alert.title}\n{alert.text}".strip() for alert in distinct]
+    return f"{len(distinct)} things need a look", "\n\n".join(shown)
 
 
 def worth_telling(alert: Alert, told: Mapping[str, int], now: int) -> bool:

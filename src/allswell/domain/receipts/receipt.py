@@ -51,7 +51,7 @@ class End(StrEnum):
     IDLE = "idle"
     """It gave no proof of progress for too long."""
     COSTLY = "costly"
-    """Its task has cost what it may."""
+    """Its task has cost what it may, or has used as many tokens as it may."""
     STALLED = "stalled"
     """It did not answer when it was asked for check-ins, and was ended for that."""
     INTERRUPTED = "interrupted"
@@ -77,7 +77,9 @@ _TAKEN_AWAY = {
     "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
     "not_verified": (End.UNVERIFIED, "its work was not verified"),
     "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
+    "agent_repeats": (End.INTERRUPTED, "a human ended it, because it repeated itself"),
     "cost_limit": (End.COSTLY, "its task has reached its cost limit"),
+    "token_limit": (End.COSTLY, "its task has reached its token limit"),
     "agent_stalled": (End.STALLED, "it missed too many check-ins"),
     "lease_lapsed": (End.LEASE_LOST, "its lease was not renewed in time"),
     "cancelled": (End.CANCELLED, "the task was cancelled"),
@@ -199,6 +201,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The last of each sign, the strongest first; moments count from the beginning of the attempt."""
     session: str | None = None
     """The agent's own session, as `dialect:id`."""
+    open_call: str = ""
+    """The call of a tool that had brought nothing when it was over, in words: `running: npm test, 4m`."""
+    host: str = ""
+    """The machine on which it ran; empty in receipts from before that was noted."""
+    account: str = ""
+    """Whose usage limit it ran into."""
+    no_resume: str = ""
+    """Why the next attempt should not go on with its session, in words; empty: it may."""
+    warm_failures: int = 0
+    """How many attempts in a row have failed that went on with a session, with this one."""
     stdout: Transcript | None = None
     stderr: Transcript | None = None
     snapshot: Snapshot | None = None
@@ -352,6 +364,8 @@ def told(receipt: Receipt) -> str:
             said.append(
                 f"The last sign of progress was {felt(receipt.last_evidence_ms)} before: {full_stop(last.what)}"
             )
+        if receipt.open_call:
+            said.append(f"A call was open: {full_stop(receipt.open_call)}")
     kept = receipt.snapshot
     files = receipt.files
     if kept is not None:

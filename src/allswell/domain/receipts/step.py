@@ -312,3 +312,13 @@ def own_files(changes: StepChanges, outputs: Mapping[str, str], others: Sequence
         elif owner == changes.step:
             found.append((left, ()))
     return tuple(found)
+
+
+class RunVerdict(StrEnum):
+    """How a run stands when its runner stops."""
+
+    DONE = "done"
+    FAILED = "failed"
+    NEEDS_HUMAN = "needs_human"
+    TIMED_OUT = "timed_out"
+    INTERRUPTED = "interrupted"

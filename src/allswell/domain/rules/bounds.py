@@ -13,8 +13,8 @@ The checks of a command are made from its types:
     the asker's id from the request's own mark, and every version on a store finds the rows to lock by it
     (`asker_of`). No part between dots is empty, so none is `..` or hidden.
 -   Enumerations, flags and nested structs follow from the type alone.
--   Every other text and number stands in `BOUNDS`. A field that is missing there is a `Bug` at import: whoever adds a
-    field says what it may hold.
+-   Every other text and number stands in `BOUNDS`. A field that is missing there is a `Bug` at import: a new field
+  needs a bound.
 
 Which fields a caller may set at all is a question of rights (access/rights.py).
 
@@ -35,6 +35,7 @@ import msgspec
 from allswell.domain.agents.cost import MOST as COST_MOST
 from allswell.domain.agents.cost import TOKENS_MOST, Expense
 from allswell.domain.agents.denied import CALLS_MOST, Denied, DeniedCall
+from allswell.domain.agents.human_session import HumanSession
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.status import AgentSlot, Presence, Survivor, Survivors
 from allswell.domain.duration import LONGEST
@@ -43,12 +44,13 @@ from allswell.domain.lease.claim import LENGTH_MIN
 from allswell.domain.lease.cost import ReachBudget
 from allswell.domain.lease.holder import NOTE_MAX, QUESTION_MAX
 from allswell.domain.lease.model import check_progress
-from allswell.domain.lease.suspension import NoteRefusal, Suspend
+from allswell.domain.lease.suspension import NoteRefusal, NoteRepeats, Suspend
 from allswell.domain.lease.verification import SAID_MAX, WHY_MAX
 from allswell.domain.mesh.request import RETRIES_MAX, check_delegated, check_request
 from allswell.domain.mesh.routing import ADDRESS_MAX
 from allswell.domain.question import Option
 from allswell.domain.rules.command import (
+    AcquireFlow,
     Admit,
     Answer,
     Ask,
@@ -63,30 +65,27 @@ from allswell.domain.rules.command import (
     Delegate,
     EndIdle,
     EndRun,
-    Keep,
     LeaseCommand,
     MoveOn,
     NewTask,
     NoteListed,
     OpenRun,
     Park,
+    RecordReceipt,
     RecordStep,
     Release,
     Respond,
     SendRequest,
     Submit,
-    TakeUp,
     Unpark,
     Verified,
 )
 from allswell.domain.rules.event import Event
-from allswell.domain.run.flow import check_flow
-from allswell.domain.run.lifecycle import REASON_MAX, check_run_id
+from allswell.domain.run.lifecycle import REASON_MAX, check_flow, check_run_id
 from allswell.domain.service.breaker import BreakerPolicy, Permit, check_breaker
 from allswell.domain.service.retry import Failure
 from allswell.domain.task.answer import SUBTASKS_MAX, TEXT_MAX, DismissQuestion, DismissTask
-from allswell.domain.task.model import RequestSpec
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, RequestSpec
 from allswell.domain.task.resubmit import MOST as RENEWALS_MAX
 from allswell.domain.task.resubmit import Resubmit, ResubmittedTask
 from allswell.domain.task.submit import (
@@ -99,6 +98,7 @@ from allswell.domain.task.submit import (
     check_task,
     check_text,
 )
+from allswell.domain.values import check_json
 from allswell.errors import Bug, Refused
 
 LOOKED_AT_MAX = 100_000
@@ -140,7 +140,7 @@ class AnyInteger(msgspec.Struct, frozen=True):
     """A whole number, whatever it is: the rule answers for one that names nothing."""
 
     def check(self, value: object, where: str) -> None:
-        """Refuse what is none."""
+        """Refuse any other value."""
         if not isinstance(value, int) or isinstance(value, bool):
             raise Refused("bad_value", f"{where} must be a whole number, not {_shown(value)}", where=where)
 
@@ -155,6 +155,19 @@ class TextBound(msgspec.Struct, frozen=True):
         if not isinstance(value, str):
             raise Refused("bad_value", f"{where} must be text, not {_shown(value)}", where=where)
         check_text(value, where, self.most)
+
+
+class JsonBound(msgspec.Struct, frozen=True):
+    """One value of JSON, as text of at most so many bytes."""
+
+    most: int
+
+    def check(self, value: object, where: str) -> None:
+        """Refuse what is larger, or no JSON that every reader can take."""
+        if not isinstance(value, str):
+            raise Refused("bad_value", f"{where} must be text, not {_shown(value)}", where=where)
+        check_text(value, where, self.most)
+        check_json(value, where)
 
 
 class NameBound(msgspec.Struct, frozen=True):
@@ -236,7 +249,7 @@ class FractionBound(msgspec.Struct, frozen=True):
     """A part of the whole, from 0 to 1."""
 
     def check(self, value: object, where: str) -> None:
-        """Refuse what is none."""
+        """Refuse any other value."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise Refused("bad_progress", f"{where} is a share from 0 to 1, not {_shown(value)}", where=where)
         check_progress(value)
@@ -336,6 +349,7 @@ class StructBounds(msgspec.Struct, frozen=True):
 Bound = (
     IntegerBound
     | TextBound
+    | JsonBound
     | NameBound
     | ServiceName
     | RowReference
@@ -370,7 +384,7 @@ _POSITIVE = IntegerBound(1, LONGEST, "bad_duration", "a positive timeout in mill
 _LEASE = IntegerBound(LENGTH_MIN, LONGEST, "bad_lease", "a length of time in milliseconds")
 _MONEY = IntegerBound(0, COST_MOST, "bad_cost", "an amount in millionths of a dollar")
 _TOKENS = IntegerBound(0, TOKENS_MOST, "bad_cost", "a number of tokens")
-_NOTE, _JSON = TextBound(NOTE_MAX), TextBound(PAYLOAD_MAX)
+_NOTE, _JSON = TextBound(NOTE_MAX), JsonBound(PAYLOAD_MAX)
 _LABEL = TextBound(EVENT_MAX)
 _COUNT = IntegerBound(0, COUNT_MAX)
 _TASK = FigureRules(NewTask, check_task)
@@ -410,7 +424,7 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "warning": _NOTE,
     },
     Denied: {"calls": ListBound(CALLS_MOST), "count": IntegerBound(0, COUNT_MAX), "no_allow": _NOTE, "work": _NOTE},
-    DeniedCall: {"tool": _NOTE, "text": _NOTE, "input": _NOTE, "barred": _NOTE},
+    DeniedCall: {"tool": _NOTE, "text": _NOTE, "input": _NOTE, "barred": _NOTE, "id": _NAME_OR_NONE},
     Failure: {
         "message": _NOTE,
         "retry_after": _LENGTH,
@@ -420,9 +434,10 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
     Release: {"reason": _NOTE, "delay": _LENGTH},
     Suspend: {"by": _NAME, "ago": _LENGTH},
     NoteRefusal: {"words": _NAME_OR_NONE},
-    EndIdle: {"idle": _LENGTH, "said": _NOTE},
-    Keep: {"receipt": FileName(), "status": _NAME, "path": _NOTE},
-    Ask: {"text": TextBound(QUESTION_MAX), "options": ListBound(OPTIONS_MAX)},
+    NoteRepeats: {"words": _LABEL},
+    EndIdle: {"idle": _LENGTH, "said": _NOTE, "repeats": _NOTE},
+    RecordReceipt: {"receipt": FileName(), "status": _NAME, "path": _NOTE},
+    Ask: {"text": TextBound(QUESTION_MAX), "options": ListBound(OPTIONS_MAX), "result": _JSON},
     Option: {"key": _NAME, "label": _NAME},
     Delegate: {"timeout": _POSITIVE, "request": FigureRules(NewTask, check_delegated)},
     SendRequest: {"request": FigureRules(NewTask, check_request)},
@@ -465,10 +480,11 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "timeout": _LENGTH,
         "by": _NAME_OR_NONE,
         "max_cost": _MONEY,
+        "max_tokens": _TOKENS,
     },
     OpenRun: {"run": NewRunId(), "name": _NAME, "timeout": _POSITIVE},
     EndRun: {"reason": TextBound(REASON_MAX)},
-    TakeUp: {"flow": FigureRules(NewTask, check_flow), "length": _LEASE},
+    AcquireFlow: {"flow": FigureRules(NewTask, check_flow), "length": _LEASE},
     RecordStep: {"step": NewTaskId(), "name": _NAME, "payload": _JSON, "result": _JSON, "elapsed": _LENGTH},
     Admit: {"service": _SERVICE},
     Permit: {"service": _SERVICE, "generation": IntegerBound(0, COUNT_MAX)},
@@ -533,6 +549,17 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "folder": _LABEL,
         "freed_by": _LABEL,
     },
+    HumanSession: {
+        "client": _NAME,
+        "session": _NAME,
+        "folder": _LABEL,
+        "host": _NOTE,
+        "pid": _COUNT,
+        "boot_id": _NOTE,
+        "pid_namespace": _NOTE,
+        "pid_start": _COUNT,
+        "waits": _LABEL,
+    },
     Survivor: {"pid": _COUNT, "start": _COUNT, "command": _LABEL},
 }
 """What texts, numbers and lists may hold, by the struct that has them."""
@@ -592,7 +619,7 @@ def parts_of(kind: type[msgspec.Struct]) -> StructBounds:
     return parts
 
 
-def check(command: Command | Presence | Survivors) -> None:
+def check(command: Command | Presence | Survivors | HumanSession) -> None:
     """Refuse a command with a field that is out of its bounds, in words; nothing was done by then."""
     parts_of(type(command)).check(command, "")
 

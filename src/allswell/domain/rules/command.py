@@ -10,6 +10,7 @@ Check-ins have none: repeating one is harmless. Of a service's commands the last
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, final
 
 import msgspec
@@ -21,12 +22,11 @@ from allswell.domain.question import Option
 from allswell.domain.rules.event import Event
 from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.model import CarriedHistory, RequestSpec
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, CarriedHistory, Policy, RequestSpec
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What somebody asks for. Its rule is found by its type (decide.py)."""
+    """A command: what a caller asks for. Its rule is found by its type (decide.py)."""
 
     key: str = ""
     """The name of the key that it came with, from elsewhere; each of its events says so (access/rights.py)."""
@@ -51,7 +51,7 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     keyed: bool = False
     """The id follows from a key of the caller's, so another task may claim the same one."""
     flow: bool = False
-    """A Python flow, which only `TakeUp` makes."""
+    """A Python flow, which only `AcquireFlow` makes."""
     carried: CarriedHistory | None = None
     """What it knows of an ended task whose work it goes on with."""
 
@@ -76,9 +76,9 @@ class Claim(Command, frozen=True, gc=False):
     outside: tuple[RunId, ...] = ()
     """Runs of which it takes nothing now."""
     task: TaskId | None = None
-    """Where set, this task and no other: what whoever runs a task of its own asks for."""
+    """If set, this task and no other, for a caller that runs a task of its own."""
     after: Event | None = None
-    """What was given up for this: told together with what is taken instead, under `next`."""
+    """The task that was given up for this: reported together with the one that is taken instead, under `next`."""
     asked_as: tuple[str, ...] | None = None
     """The names under which it takes what is asked of an agent by name, where a key says so; None: those of `agent`."""
 
@@ -112,7 +112,7 @@ class Complete(LeaseCommand, frozen=True, gc=False):
 
 
 class Verified(LeaseCommand, frozen=True, gc=False):
-    """What the verification of the holder's work came to: said by whoever supervises the attempt, or an operator."""
+    """The verdict of the verification of the holder's work, from the attempt's supervisor or an operator."""
 
     passed: bool
     why: str
@@ -142,6 +142,8 @@ class Release(LeaseCommand, frozen=True, gc=False):
 
     reason: str = "released"
     delay: int = 0
+    awaits: TaskId | None = None
+    """A task that this one waits for from now on, however that ends."""
 
 
 class Recover(LeaseCommand, frozen=True, gc=False):
@@ -154,10 +156,12 @@ class EndIdle(LeaseCommand, frozen=True, gc=False):
     idle: Millis | None = None
     """How long that was."""
     said: str = ""
-    """What it printed last, for whoever is asked about it."""
+    """What it printed last, for the human who is asked about it."""
+    repeats: str = ""
+    """What it did again and again, in words, where that was no progress."""
 
 
-class Keep(LeaseCommand, frozen=True, gc=False):
+class RecordReceipt(LeaseCommand, frozen=True, gc=False):
     """An attempt has left a receipt; the journal shall know. It may come after the lease has ended."""
 
     receipt: str
@@ -175,6 +179,8 @@ class Ask(LeaseCommand, frozen=True, gc=False):
     """The calls that the holder's program has refused: those that can be allowed are options, too."""
     quota: Quota | None = None
     """What its attempt may put into the store; a server sets it for agents' keys, and the count is kept there."""
+    result: str | None = None
+    """What its attempt brought, as JSON text, where that has ended well with a question: a human may accept it."""
 
 
 class CheckInAgain(LeaseCommand, frozen=True, gc=False):
@@ -195,12 +201,12 @@ class Delegate(LeaseCommand, frozen=True, gc=False):
 
 
 class SendRequest(LeaseCommand, frozen=True, gc=False):
-    """The holder asks something of another agent, of whoever has a role, or of an address (M1)."""
+    """The holder asks something of another agent, of any agent of a role, or of an address (M1)."""
 
     request: NewTask
     spec: RequestSpec
     candidates: tuple[AgentId, ...] = ()
-    """The holders that are known to be able to answer: slots of the agent that it is for, or whoever has the role. Of
+    """The holders that are known to be able to answer: slots of the agent that it is for, or those with the role. Of
     the latter not all may be meant (mesh/health.py)."""
     quota: Quota | None = None
     """As of `Ask`."""
@@ -216,7 +222,7 @@ class MoveOn(LeaseCommand, frozen=True, gc=False):
     """As of a claim."""
     outside: tuple[RunId, ...] = ()
     claims: bool = True
-    """Whether anything is claimed: whoever runs this agent may see to that itself."""
+    """Whether a task is claimed: the process that runs this agent may claim it itself."""
 
 
 class Respond(Command, frozen=True, gc=False):
@@ -254,7 +260,7 @@ class NoteListed(Command, frozen=True, gc=False):
 
 
 class Cancel(Command, frozen=True, gc=False):
-    """Call a task off, whoever holds it."""
+    """Cancel a task, held or not."""
 
     id: CommandId
     task: TaskId
@@ -273,6 +279,8 @@ class Answer(Command, frozen=True, gc=False):
     by: str = ""
     max_cost: int | None = None
     """What the task may cost from now on, in millionths of a dollar."""
+    max_tokens: int | None = None
+    """How many tokens it may use from now on."""
 
 
 class OpenRun(Command, frozen=True, gc=False):
@@ -294,8 +302,8 @@ class EndRun(Command, frozen=True, gc=False):
     reason: str = "ended"
 
 
-class TakeUp(Command, frozen=True, gc=False):
-    """Hold a Python flow: a new one is made, with its run; one that somebody holds is refused."""
+class AcquireFlow(Command, frozen=True, gc=False):
+    """Hold a Python flow: a new one is made, with its run; one that is held is refused."""
 
     id: CommandId
     flow: NewTask
@@ -325,7 +333,7 @@ class RecordStep(Command, frozen=True, gc=False):
 
 
 class Admit(Command, frozen=True, gc=False):
-    """May this service be called now? Whoever finds its breaker half-open is the probe (F8)."""
+    """May this service be called now? The first caller that finds its breaker half-open makes the probe (F8)."""
 
     id: CommandId
     service: str
@@ -342,7 +350,7 @@ class Report(Command, frozen=True, gc=False):
 
 
 class Park(Command, frozen=True, gc=False):
-    """Nobody calls this service for so many milliseconds (F5)."""
+    """No call to this service for so many milliseconds (F5)."""
 
     id: CommandId
     service: str
@@ -379,6 +387,25 @@ class Notice(Command, frozen=True, gc=False):
 
 
 HolderCommand = (
-    Complete | Verified | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | SendRequest | CheckInAgain
+    Complete
+    | Verified
+    | Fail
+    | Release
+    | Recover
+    | EndIdle
+    | RecordReceipt
+    | Ask
+    | Delegate
+    | SendRequest
+    | CheckInAgain
 )
 ServiceCommand = Admit | Report | Park | AskForHelp
+
+
+_OLDER_NAMES: Mapping[type[Command], str] = {RecordReceipt: "Keep", AcquireFlow: "TakeUp"}
+"""Commands that travel, and are kept in notes of attempts, under the name that they had in the first version."""
+
+
+def wire_name(kind: type[Command]) -> str:
+    """The name under which a command travels and is kept."""
+    return _OLDER_NAMES.get(kind, kind.__name__)

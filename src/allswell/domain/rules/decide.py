@@ -20,7 +20,7 @@ from allswell.domain.rules.bounds import check
 from allswell.domain.rules.command import Command
 from allswell.domain.rules.event import KEY, Event
 from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule
-from allswell.domain.run import flow, lifecycle
+from allswell.domain.run import lifecycle
 from allswell.domain.service import calls
 from allswell.domain.task import answer, fanout, resubmit, submit
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, state
@@ -35,7 +35,6 @@ _WITH_RULES = (
     respond,
     outside,
     lifecycle,
-    flow,
     calls,
     quarantine,
     resubmit,

@@ -1,7 +1,7 @@
 """Events: facts in the journal.
 
-The journal is append-only, and it is the outbox: whatever is told to the world follows from events that were committed
-together with the decision they report.
+The journal is append-only, and it is the outbox: every message to the outside follows from events that were committed
+together with the decision that they report.
 
 `KINDS` is the catalogue: every kind with its fields and a sentence. A test holds every emitted event to it, and the
 reference is generated from it. The seeds' names and fields are kept to the letter. What was asked for over a network
@@ -18,7 +18,7 @@ import msgspec
 from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token
 
 KEY = "key"
-"""The name of the key with which somebody asked for what an event tells."""
+"""The name of the key with which the event was caused."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -83,8 +83,11 @@ KINDS: Mapping[str, Kind] = {
     "question_dismissed": Kind("A human has dismissed a question; it stays open.", ("question", "by")),
     "task_dismissed": Kind("A human has dismissed a task that ended or was stopped.", ("by",)),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
-    "attempt_cost": Kind("What an attempt has cost in all, where it said so.", ("cost_usd", "given", "written")),
+    "attempt_cost": Kind(
+        "What an attempt has cost in all, where it said so.", ("cost_usd", "given", "written", "estimated")
+    ),
     "cost_limit": Kind("An attempt was ended: its task has reached its cost limit. A human is asked.", ("cost_usd",)),
+    "token_limit": Kind("An attempt was ended: its task has reached its token limit. A human is asked.", ("tokens",)),
     "budget_reached": Kind(
         "A role, a run or a day has reached its cost limit: no task of it is started.", ("budget", "spent_usd", "until")
     ),
@@ -145,6 +148,14 @@ KINDS: Mapping[str, Kind] = {
     "agent_nudged": Kind("An agent that has become quiet was reminded.", ("heard_by", "evidence")),
     "checkin_asked": Kind("An agent was asked for a check-in, in every way it can hear.", ("heard_by", "evidence")),
     "agent_stopped": Kind("A supervisor ended an agent, with all its processes.", ("reason", "evidence", "killed")),
+    "agent_resumed": Kind("An attempt goes on with the agent's own session of an earlier one.", ("session",)),
+    "agent_restarted": Kind("An attempt does not go on with the agent's own session, and why.", ("why",)),
+    "agent_waits": Kind(
+        "An agent waits for a human at its own terminal, as its program says.", ("kind", "text", "folder")
+    ),
+    "human_session_began": Kind("A human has started a coding agent in a terminal of their own.", ("folder",)),
+    "human_session_ended": Kind("A coding agent that a human has started has ended.", ("folder",)),
+    "agent_turn_failed": Kind("A turn of an agent has failed, as its program says.", ("kind", "text")),
     "reaper_stopped": Kind("The reaper of an agent was stopped by a signal, and continued at once.", ("evidence",)),
     "survivors_left": Kind(
         "Processes of an attempt still run although they were told to stop; its folder and its slot are kept.",
@@ -186,6 +197,7 @@ KINDS: Mapping[str, Kind] = {
     "key_revoked": Kind("A key holds no longer.", ("name", "by")),
     "link_made": Kind("A link for the browser was made, for the owner of a key; it works once.", ("name", "by")),
     "session_opened": Kind("The owner of a key has logged in with a browser.", ("name", "how")),
+    "links_revoked": Kind("The answer links in all alerts that were sent so far have stopped working.", ("by",)),
     "clock_jumped": Kind("The machine slept; leases got one more window.", ("by_ms",)),
     "clock_set": Kind("The clock was set; whatever runs goes on with the time it had left.", ("by_ms",)),
 }

@@ -86,6 +86,12 @@ NOTICES = frozenset(
         "checkin_asked",
         "agent_stopped",
         "agent_nudged",
+        "agent_resumed",
+        "agent_restarted",
+        "agent_turn_failed",
+        "agent_waits",
+        "human_session_began",
+        "human_session_ended",
         "reaper_stopped",
         "run_silent",
         "request_told",
@@ -109,6 +115,7 @@ NOTICES = frozenset(
         "key_revoked",
         "link_made",
         "session_opened",
+        "links_revoked",
     )
 )
 TEXT_MAX = 16_384

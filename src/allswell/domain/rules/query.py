@@ -1,8 +1,9 @@
 """What can be looked at, as values: a query has its fields, and its type says what it is answered with.
 
-As with commands, whoever carries a query (a key's gate, a server, a store that fails on demand) need not know which one
-it is: `view(query)` is one method. Each store has a table of what it does for each type (`store/views.py` says what
-holds for all of them), and `domain/access/rights.py` one of who may look. `QUERIES` has the names by which they travel.
+As with commands, a layer that carries a query (a key's gate, a server, a store that fails on demand) need not know
+which one it is: `view(query)` is one method. Each store has a table of what it does for each type (`store/views.py`
+says what holds for all of them), and `domain/access/rights.py` one of who may look. `QUERIES` has the names by which
+they travel.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
-from allswell.domain.lease.model import Agent
+from allswell.domain.lease.model import Agent, AgentRecord
 from allswell.domain.notify.delivery import Delivery, DeliveryFilter
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
@@ -66,7 +67,7 @@ class ViewExpenses(Query[list[ExpenseRow]], frozen=True):
 
 
 class ViewSpent(Query[dict[str, Spent]], frozen=True):
-    """The sums of what attempts have cost, told since then; without keys, of all. By `all` the key is empty."""
+    """The sums of what attempts have cost, as reported since then; without keys, of all. By `all` the key is empty."""
 
     by: SpentBy
     keys: Sequence[str] = ()
@@ -112,6 +113,10 @@ class ViewRuns(Query[list[Run]], frozen=True):
 
 class ViewAgents(Query[list[Agent]], frozen=True):
     """Agents that something is held against."""
+
+
+class ViewHealth(Query[dict[str, AgentRecord]], frozen=True):
+    """What requests say of agents, by their names in the settings."""
 
 
 class ViewCounts(Query[dict[str, int]], frozen=True):
@@ -182,6 +187,7 @@ QUERIES: Mapping[str, type[Query[Any]]] = {
     "view_questions": ViewQuestions,
     "view_runs": ViewRuns,
     "view_agents": ViewAgents,
+    "view_health": ViewHealth,
     "view_counts": ViewCounts,
     "view_unaccounted": ViewOrphans,
     "view_kept": ViewKept,

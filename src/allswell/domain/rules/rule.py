@@ -1,7 +1,7 @@
 """Rules: for each command what it locks and reads, said as data, and the function that decides it.
 
 Every module with commands ends with its `RULES`; decide.py has the table of all. The engine knows no command by name.
-It goes by this for each batch, so whoever adds a command adds a rule, and no line to the engine:
+It goes by this for each batch, so a new command needs a new rule, and no line in the engine:
 
 1.  `names`: what follows from the command alone. With its searches: what to look for before anything is locked.
 2.  `found`: what those searches add. They are hints, so what is found is locked, and read again.
@@ -20,7 +20,7 @@ import msgspec
 
 from allswell.domain.agents.cost import ExpenseRow
 from allswell.domain.ids import AgentId, Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.lease.model import Agent, AgentRecord, LeaseRow
 from allswell.domain.question import Question
 from allswell.domain.rules.command import Claim
 from allswell.domain.rules.event import Event
@@ -59,13 +59,15 @@ class AwaitedRequest(msgspec.Struct, frozen=True, order=True):
 
 
 class ReadSet(TypedDict, total=False):
-    """The rows that a command is about: locked in one order for a whole batch, then read. What is left out is none."""
+    """The rows that a command is about: locked in one order for a whole batch, then read."""
 
     runs: Collection[RunId]
     runs_shared: Collection[RunId]
     """Runs that are read only: several batches may do that at once."""
     services: Collection[str]
     agents: Collection[AgentId]
+    health: Collection[str]
+    """Agents of which is wanted what requests say of them, by their names in the settings."""
     questions: Collection[QuestionId]
     tasks: Collection[TaskId]
     held: Collection[TaskId]
@@ -79,7 +81,7 @@ class ReadSet(TypedDict, total=False):
     perhaps_runs_of: Collection[TaskId]
     """Tasks whose runs may turn out to be concerned (`RunUnread`): then it is all decided again, with them."""
     free: Collection[TaskId]
-    """As `held`, but passed over where somebody else has them: that one sees to them, or they are found again."""
+    """As `held`, but skipped if another transaction has them: it handles them, or they are found again."""
     payloads: Collection[TaskId]
     bars: Collection[TaskId]
     """Tasks of which is wanted who may not hold them."""
@@ -137,6 +139,7 @@ class RowSnapshot(msgspec.Struct, frozen=True):
     services: Mapping[str, ServiceRow] = {}
     agents: Mapping[AgentId, Agent | None] = {}
     """Agents that something is held against; None: not any more."""
+    health: Mapping[str, AgentRecord] = {}
     questions: Mapping[QuestionId, Question] = {}
     attempts: Mapping[tuple[TaskId, Token], Attempt] = {}
     """Attempts that are over."""
@@ -172,7 +175,7 @@ class RowSnapshot(msgspec.Struct, frozen=True):
         return None if task.run is None else self.runs.get(task.run)
 
     def run_seen(self, task: Task) -> Run | None:
-        """The run of a task: as it stands in this unit of work, or as somebody has last left it."""
+        """The run of a task: as it stands in this unit of work, or as it was last committed."""
         return None if task.run is None else self.runs.get(task.run) or self.runs_seen.get(task.run)
 
     def service(self, name: str) -> ServiceRow:
@@ -182,7 +185,7 @@ class RowSnapshot(msgspec.Struct, frozen=True):
 
 # A decision: everything that one command comes to, as a value. All of it is entered, or, where it is refused, nothing.
 #
-# What is entered is told in this order: `events` first, then those of each outcome.
+# Events are written in this order: `events` first, then those of each outcome.
 
 
 class Decision(msgspec.Struct):
@@ -198,6 +201,8 @@ class Decision(msgspec.Struct):
     """What becomes of tasks, step by step: each is held to the table of moves."""
     agents: Sequence[tuple[AgentId, Agent | None]] = ()
     """What is held against agents now; None: nothing."""
+    health: Sequence[tuple[str, AgentRecord]] = ()
+    """What requests say of agents now."""
     events: Sequence[Event] = ()
     leases: Sequence[LeaseRow] = ()
     """Leases that were renewed, of which nothing else was read."""
@@ -217,4 +222,4 @@ class Decision(msgspec.Struct):
     timers: Sequence[tuple[str, Millis | None]] = ()
     """Of runs that are otherwise as they were: when they fall due, or that they do not."""
     claim: Claim | None = None
-    """To be served from the pool, after all commands of the batch were decided."""
+    """To be served from the ready tasks, after all commands of the batch were decided."""

@@ -24,7 +24,8 @@ count as success here: they reset the count and close a half-open breaker.
 **A human is asked once.** At five failures in a row `asked` is set, with the effect `ASK`; it is unset by recovery,
 with the effect `WITHDRAW`, or by the answer. In between the service is tried by one probe per pause, or, if the policy
 says `wait`, not at all until the human has answered. There are two answers: try it now (`answered`), after which a
-failing probe asks anew, or go on by yourself (`acknowledged`), after which nobody is asked before the service recovers.
+failing probe asks again, or go on by yourself (`acknowledged`), after which no question is asked before the service
+recovers.
 
 The rate-limit pause (`parked_until`, F5) is part of the same row, for it is the same question: may this service be
 called now? It is no failure, and changes no count.
@@ -101,15 +102,15 @@ class BreakerState(StrEnum):
     """Where a breaker stands."""
 
     CLOSED = "closed"
-    """Everybody may call."""
+    """Every caller may call."""
     OPEN = "open"
-    """Nobody may call until the pause is over."""
+    """No caller may call until the pause is over."""
     HALF_OPEN = "half_open"
     """The pause is over: the next caller is the probe."""
     PROBING = "probing"
-    """The probe is out; nobody else may call."""
+    """The probe is out; no other caller may call."""
     HELD = "held"
-    """Nobody may call until a human has answered."""
+    """No caller may call until a human has answered."""
 
 
 class BreakerInput(StrEnum):
@@ -146,7 +147,7 @@ MOVES: Mapping[tuple[BreakerState, BreakerInput], BreakerState] = {
 
 
 class Service(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a service stands: one small row, whose default is the row that nobody needs to store."""
+    """The state of a service: one small row, whose default need not be stored."""
 
     failures: int = 0
     """In a row."""
@@ -186,7 +187,7 @@ class FailureAnswer(StrEnum):
 
 
 class BreakerNotice(StrEnum):
-    """What the world is told when a breaker moves; each once."""
+    """The events when a breaker moves; each once."""
 
     OPENED = "opened"
     CLOSED = "closed"
@@ -215,14 +216,14 @@ class CallRefused(msgspec.Struct, frozen=True, tag="refusal"):
 
 
 class BreakerChange(msgspec.Struct, frozen=True):
-    """The row as it is now, and what has to be told."""
+    """The row as it is now, and the events to write."""
 
     service: Service
     effects: tuple[BreakerNotice, ...] = ()
 
 
 PROBE_POLL = Millis(1_000)
-"""How often somebody who waits for another's probe asks again."""
+"""How often a caller that waits for another's probe asks again."""
 
 
 def stand(service: Service, now: int) -> BreakerState:
@@ -271,7 +272,7 @@ def answer(service: Service, policy: BreakerPolicy) -> FailureAnswer:
 
 
 def settle(service: Service, policy: BreakerPolicy, now: int) -> BreakerChange:
-    """What time alone has done: a probe whose lease is over has failed, a pause for everybody has passed."""
+    """What time alone has done: a probe whose lease is over has failed, a pause for all callers has passed."""
     effects: tuple[BreakerNotice, ...] = ()
     lease = service.probe_until
     if lease is not None and now >= lease:
@@ -282,7 +283,7 @@ def settle(service: Service, policy: BreakerPolicy, now: int) -> BreakerChange:
 
 
 def admit(name: str, service: Service, policy: BreakerPolicy, now: int) -> tuple[Permit | CallRefused, BreakerChange]:
-    """Let one call through, or say when to ask again. Whoever finds the breaker half-open is the probe."""
+    """Let one call through, or say when to ask again; the first caller at a half-open breaker makes the probe."""
     change = settle(service, policy, now)
     service = change.service
     if service.parked_until is not None:
@@ -317,7 +318,7 @@ def report(service: Service, policy: BreakerPolicy, permit: Permit, outcome: Cal
 
 
 def park(service: Service, until: int) -> Service:
-    """Everybody waits until the provider's own time; a longer pause is never shortened."""
+    """All callers wait until the provider's own time; a longer pause is never shortened."""
     latest = until if service.parked_until is None else max(until, service.parked_until)
     return replace(service, parked_until=Millis(latest))
 

@@ -6,7 +6,8 @@ under the row's lock, with the events and the one question that follow.
 **Commands can be repeated.** The row knows the last command that changed it. A probe that was given out is given out
 again to the command that got it; a failure is counted once. All else is fenced by the generation.
 
-**One question.** Whoever asks, answers or withdraws it holds the service's lock, so that lock covers its questions.
+**One question.** A transaction that asks, answers or withdraws it holds the service's lock, so that lock covers its
+questions.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from allswell.errors import Bug, Refused
 # service's row knows which question is open about which cause. It is no failure of the service and moves no breaker.
 #
 # **An account of agents is held.** A supervisor asks the same way about an account whose provider refuses it. There one
-# refusal would meet every task, so its agents get nothing to do before the answer (`ServiceRow.holds`); whoever puts
-# the answer off leaves the account alone for that long.
+# refusal would meet every task, so its agents get nothing to do before the answer (`ServiceRow.holds`); a human who
+# puts the answer off keeps the account unused for that long.
 #
-# The question stays until somebody answers it. It is not withdrawn when a call goes well: two programs with two keys
+# The question stays until it is answered. It is not withdrawn when a call goes well: two programs with two keys
 # share a service, and a question that came and went with each of their calls would be worse than one too many.
 
 ESCALATION = "service_needs_help"
 """The kind of the question about a cause."""
 QUIET = 3_600_000
-"""For so long nobody is asked about a cause that a human has put off."""
+"""For so long no question is asked about a cause that a human has put off."""
 _MESSAGE_SHOWN = 300
 AGAIN = "limited again"
 """Why a supervisor asks about an account that is tried again by itself."""
@@ -78,7 +79,7 @@ def ask(
         raise Refused("bad_cause", f"{command.cause} is not a problem that only a human can fix", where="cause")
     cause = command.cause.value
     holds = (*row.holds, cause) if command.holds and cause not in row.holds else row.holds
-    if cause in row.causes:  # asked about already, perhaps by a guard, which holds nobody back
+    if cause in row.causes:  # asked about already, perhaps by a guard, which holds no task back
         return None if holds == row.holds else (replace(row, holds=holds, command=command.id), None, ())
     if now < row.quiet.get(cause, 0):
         return None
@@ -138,7 +139,7 @@ KIND = "service_failing"
 
 
 class ServiceReply(msgspec.Struct, frozen=True, gc=False):
-    """What a caller is told: how the service stands now, and how long it has to be waited for."""
+    """The answer to a caller: how the service stands now, and how long the caller has to wait."""
 
     state: Service
     wait: Millis | None
@@ -183,7 +184,7 @@ def report(row: ServiceRow, question: Question | None, command: Report, now: Mil
 
 
 def pause(row: ServiceRow, command: Park, now: Millis) -> ServiceDecision:
-    """Everybody waits, because a caller was told to."""
+    """All callers wait, because the service asked one of them to."""
     parked = row if _is_repeated(row, command.id) else park(row, Millis(now + command.delay))
     told = ServiceReply(parked.state, breaker.pause_left(parked.state, now))
     if parked is row:
@@ -305,7 +306,7 @@ def _ask(row: ServiceRow, state: Service, policy: BreakerPolicy, now: Millis) ->
 
 
 def decision(decided: ServiceDecision) -> Decision:
-    """What is decided about a service, for whoever enters it."""
+    """What is decided about a service, for the one place that writes it."""
     return Decision(
         decided.answer,
         events=decided.events,

@@ -6,7 +6,7 @@ lives on under a new name (`httpx`, `httpx2`) needs one more word here. What an 
 `response`, `body`) is read by duck typing, and reading it never raises.
 
 In order: what Allswell itself raised; an answer's status and body; what a name says; the operating system's errors;
-what is plainly a bug. **What nobody knows is transient**, and so retried: giving up on an error because it is new would
+what is plainly a bug. **An unknown error is transient**, and so retried: giving up on an error because it is new would
 be the worse mistake. An exception that only wraps another (`APIConnectionError` of an SDK) is judged by its cause where
 that says more: a certificate that does not hold is no network trouble, however it is wrapped.
 """
@@ -224,7 +224,7 @@ def _number(text: str | None, unit: int) -> int | None:
 
 
 def moment(text: str, now: int) -> int | None:
-    """Milliseconds since 1970 of an HTTP date in any of its three forms; `None` if it is none.
+    """Milliseconds since 1970 of an HTTP date in any of its three forms; `None` if it is not one.
 
     `now` only says which century a year of two digits belongs to: never more than 50 years ahead.
     """
@@ -310,7 +310,7 @@ ANYONES: Mapping[str, ErrorClass] = {
     "ValidationError": ErrorClass.VALIDATION,
     "AuthenticationError": ErrorClass.AUTH,
 }
-"""What a class of this name means, whoever wrote it."""
+"""What a class of this name means, in any library."""
 
 _BUGS = (
     TypeError,
@@ -377,7 +377,7 @@ def classified(error: BaseException, classifier: Classifier | None, *, now: int 
 
 
 def named_class(name: str, where: str) -> ErrorClass:
-    """The error class of that name; `Refused` with all there are if it is none."""
+    """The error class of that name; `Refused`, with a list of all, if there is no such class."""
     try:
         return ErrorClass(name)
     except ValueError:
@@ -448,7 +448,7 @@ def _is_bad_certificate(error: BaseException) -> bool:
 
 
 def carried(owner: object, name: str) -> object:
-    """An attribute, or None: a property of somebody's exception may raise what it likes."""
+    """An attribute, or None: a property of a foreign exception may raise anything."""
     try:
         value: object = getattr(owner, name, None)
     except Exception:  # noqa: BLE001 - it is not ours, and we only ask
@@ -498,7 +498,7 @@ def _body(error: BaseException) -> object:
 def _told(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - a failure is told even if it cannot say what it is
+    except Exception:  # noqa: BLE001 - a failure is reported even if it cannot say what it is
         return type(error).__name__
 
 

@@ -1,7 +1,7 @@
 """How calls to a service are made: the policy of a guard, and what it would do (F4 to F8).
 
-A policy is a plain value: it can be stored, sent and compared, and it is checked where it is made. Whoever wants to
-know what it means asks `decide`, which calls nothing.
+A policy is a plain value: it can be stored, sent and compared, and it is checked where it is made. `decide` shows what
+it means, and calls nothing.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_a
 
 
 def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
-    """Every rule, with whether it is kept; what is no number at all is told before numbers are compared."""
+    """Every rule, with whether it is kept; a value that is not a number is reported before numbers are compared."""
     wrong = [(False, text) for fine, text in _kinds(policy) if not fine]
     if wrong:
         yield from wrong
@@ -328,7 +328,7 @@ def failed(
     remaining: int | None,
     draw: float,
 ) -> tuple[GuardedCall, Step]:
-    """What follows when an attempt has failed and its breaker has been told."""
+    """What follows when an attempt has failed and its breaker has counted that."""
     parks = weather(policy.retry, failure)
     if parks is not None:
         return course, Stop("park", f"{IN_WORDS[failure.error]}: asked to wait {show(parks)}", parks)

@@ -1,6 +1,6 @@
 """What guards have to tell: one value for each decision, for logs, hooks and the journal.
 
-Nothing is told about a call that goes well on the first try: it would be noise, and would cost more than the call.
+A call that goes well on the first try causes no incident: it would be noise, and would cost more than the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Incident(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def serious(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether a human should look at it."""
         return False
 
     def words(self) -> str:
@@ -42,7 +42,7 @@ class RetryScheduled(Incident, frozen=True, tag=True):
 
 
 class RateLimited(Incident, frozen=True, tag=True):
-    """The service said that we call too often; told for each such answer."""
+    """The service said that we call too often; one for each such answer."""
 
     attempt: int
     retry_after: Millis | None
@@ -88,7 +88,7 @@ class GaveUp(Incident, frozen=True, tag=True):
 
     @property
     def serious(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether a human should look at it."""
         return self.escalate
 
     def words(self) -> str:
@@ -98,7 +98,7 @@ class GaveUp(Incident, frozen=True, tag=True):
 
 
 class Parked(Incident, frozen=True, tag=True):
-    """The service asked for a wait beyond the cap: everybody waits, nobody's attempt is spent."""
+    """The service asked for a wait beyond the cap: all callers wait, and no attempt is spent."""
 
     delay: Millis
 
@@ -115,7 +115,7 @@ class BreakerOpened(Incident, frozen=True, tag=True):
 
     @property
     def serious(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether a human should look at it."""
         return True
 
     def words(self) -> str:
@@ -124,7 +124,7 @@ class BreakerOpened(Incident, frozen=True, tag=True):
 
 
 class BreakerClosed(Incident, frozen=True, tag=True):
-    """The probe went well: everybody may call again."""
+    """The probe went well: every caller may call again."""
 
     def words(self) -> str:
         """The incident in a sentence."""
@@ -132,13 +132,13 @@ class BreakerClosed(Incident, frozen=True, tag=True):
 
 
 class Escalated(Incident, frozen=True, tag=True):
-    """The service has failed so often in a row that a human has to see to it; told once until it recovers."""
+    """The service has failed so often in a row that a human has to see to it; once until it recovers."""
 
     failures: int
 
     @property
     def serious(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether a human should look at it."""
         return True
 
     def words(self) -> str:
@@ -162,7 +162,7 @@ class SdkRepeats(Incident, frozen=True, tag=True):
 
     @property
     def serious(self) -> bool:
-        """Whether somebody should look at it: once is enough."""
+        """Whether a human should look at it: once is enough."""
         return self.count == 1
 
     def words(self) -> str:
@@ -180,7 +180,7 @@ class ClassifierBroke(Incident, frozen=True, tag=True):
 
     @property
     def serious(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether a human should look at it."""
         return True
 
     def words(self) -> str:

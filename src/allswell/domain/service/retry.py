@@ -2,8 +2,8 @@
 
 Retries exclude the first attempt. A pause is the class's backoff, or the provider's Retry-After, with up to half of it
 on top as jitter; a Retry-After with its jitter never exceeds the cap. A pause that does not fit into the time that is
-left is not waited for. A Retry-After beyond the cap is weather, not failure: the service is parked for everybody and no
-attempt is spent.
+left is not waited for. A Retry-After beyond the cap is a rate limit, not a failure: the service is parked for all
+callers and no attempt is spent.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ LIMITS = (ErrorClass.RATE_LIMIT, ErrorClass.OVERLOAD)
 
 
 def weather(policy: RetryPolicy, failure: Failure) -> Millis | None:
-    """For how long a failure parks its service for everybody; None if it is no weather."""
+    """For how long a failure parks its service for all callers; None if it is not a rate limit."""
     asked = failure.retry_after
     if failure.error not in LIMITS or asked is None:
         return None

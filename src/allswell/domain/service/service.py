@@ -51,6 +51,8 @@ class ServiceRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Of a budget (lease/cost.py): by how much a human has raised it, in millionths of a dollar."""
     step: int = 0
     """Of a budget: what it is raised by at a time."""
+    for_good: bool = False
+    """Of a budget that no day ends: what is shut is opened by a human's answer alone, whatever `parked_until` says."""
 
 
 def park(row: ServiceRow, until: Millis) -> ServiceRow:
@@ -73,7 +75,7 @@ def question_about(row: ServiceRow) -> QuestionId | None:
 
 
 class ShutReason(msgspec.Struct, frozen=True, gc=False):
-    """Why a service lets nobody in."""
+    """Why a service cannot be called."""
 
     stand: BreakerState | str
     """`parked`, `refused` (an account whose provider refuses it), or where its breaker stands."""
@@ -82,12 +84,12 @@ class ShutReason(msgspec.Struct, frozen=True, gc=False):
 
 
 def shut(row: ServiceRow, now: Millis) -> ShutReason | None:
-    """Whether, why and until when a service is shut; what is half-open is not: somebody has to be the probe."""
+    """Whether, why and until when a service is shut; a half-open one is not shut: a caller has to make the probe."""
     state = row.state
     if row.holds:
         return ShutReason("refused", None)
     if state.parked_until is not None and state.parked_until > now:
-        return ShutReason("parked", state.parked_until)
+        return ShutReason("parked", None if row.for_good else state.parked_until)
     where = breaker.stand(state, now)
     match where:
         case BreakerState.OPEN:

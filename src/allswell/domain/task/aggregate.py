@@ -91,7 +91,7 @@ class TaskChange(msgspec.Struct, gc=False):
     barred: tuple[AgentId, ...] = ()
     """Agents that may not hold it from now on."""
     run: Run | None = None
-    """The task's run: as it was given, then as it shall be. None where the task has none, or nobody has read it."""
+    """The task's run: as it was given, then as it shall be. None if the task has none, or if it was not read."""
 
 
 def state(case: TaskAggregate) -> State:
@@ -110,7 +110,7 @@ def event(task: Task, kind: str, /, lease: LeaseRow | None = None, **data: objec
 
 
 def requeue(case: TaskAggregate, now: int, *, until: int = 0) -> TaskAggregate:
-    """Where an open task without a holder belongs: with what it waits for, on a timer, or in the pool."""
+    """Where an open task without a holder belongs: with what it waits for, on a timer, or among the ready ones."""
     task = case.task
     expiry = task.wakes_at
     if case.waits:
@@ -122,7 +122,7 @@ def requeue(case: TaskAggregate, now: int, *, until: int = 0) -> TaskAggregate:
 
 
 def due_of(task: Task, lease: LeaseRow) -> Millis:
-    """The timer of a task that somebody holds: its lease's, or, if that is sooner, that of the request it is."""
+    """The timer of a held task: its lease's, or, if that is sooner, that of the request it is."""
     due, wakes = due_at(lease), task.record.request
     return due if wakes is None else min(due, wakes.wakes_at)
 
@@ -147,7 +147,7 @@ def end_attempt(
     ended = Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, outcome, command, detail)
     out.attempts = (*out.attempts, ended)
     handover = Handover(outcome, lease.agent, detail, lease.note, lease.progress)
-    of_attempt = {"back_until": None, "stopped": None, "refused": ""}
+    of_attempt = {"back_until": None, "stopped": None, "refused": "", "repeats": ""}
     changed = replace(case.task.record, token=lease.token, handover=handover, **of_attempt, **record)
     out.case = replace(case, task=replace(case.task, record=changed), lease=None, due=None)
 
@@ -162,9 +162,9 @@ def end_task(
     replaced_by: tuple[TaskId, ...] = (),
     warning: str = "",
 ) -> None:
-    """End the task for good; whoever waits for it, and any question about it, is reached by a spread.
+    """End the task for good; a fanout reaches the tasks that wait for it, and any question about it.
 
-    `warning` is what is told of the attempt that ended it, beside the reason.
+    `warning` is shown with the attempt that ended it, beside the reason.
     """
     case = out.case
     task, lease = case.task, case.lease
@@ -174,7 +174,7 @@ def end_task(
         ended = Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, word, command, warning or reason)
         out.attempts = (*out.attempts, ended)
         told = {"token": lease.token, "reason": reason, "ended_by": command, "replaced_by": replaced_by}
-        record = replace(record, **told, stopped=None, refused="")
+        record = replace(record, **told, stopped=None, refused="", repeats="")
     else:
         record = replace(record, reason=reason, ended_by=command, replaced_by=replaced_by)
     task = replace(task, state=word, ended_at=now, record=record)
@@ -231,7 +231,7 @@ def ask(out: TaskChange, asked: QuestionDraft, now: Millis, *, wait: bool = True
 
 
 def run_of(out: TaskChange) -> Run | None:
-    """The task's run; `RunUnread` if it has one that nobody has read."""
+    """The task's run; `RunUnread` if it has one that was not read."""
     if out.run is None and out.case.task.run is not None:
         raise RunUnread(out.case.task.id)
     return out.run
@@ -247,7 +247,7 @@ def _stop_clock(out: TaskChange, question: QuestionId, now: Millis) -> None:
 
 
 def resume_clock(run: Run, question: Question, now: Millis) -> tuple[Run, list[Event]]:
-    """The run as the end of a question leaves it, and what is told of it."""
+    """The run as the end of a question leaves it, and the events about it."""
     after = start_clock(run, now) if question.waited else run
     if after.moves == run.moves or run.ended_at is not None:
         return after, []
@@ -259,19 +259,19 @@ def resume_clock(run: Run, question: Question, now: Millis) -> tuple[Run, list[E
 #
 # A flow is a run, and in it one task that carries the flow's name. The process that runs the program holds that task by
 # a lease like any other, with a token that grows: that is what makes a second process wait and a stale one harmless.
-# The task is taken up by its id (run/flow.py), never claimed from the pool: no other agent could do the work. So it
+# The task is taken up by its id (run/lifecycle.py), never claimed by role: no other agent could do the work. So it
 # never rests there either: whenever its holder is gone (died, failed, was interrupted, reached its limit), a human is
 # asked. The question says what happened and offers to call the flow off; running the program again withdraws it.
 #
-# A step is not handed out: its process does it, and says so when it is done (run/flow.py).
+# A step is not handed out: its process does it, and says so when it is done (run/lifecycle.py).
 
 FLOW_ROLE = "flow"
 FLOW_LEFT = "flow_left"
-"""The kind of the question about a flow that nobody runs."""
+"""The kind of the question about a flow that no process runs."""
 
 
 def leave(out: TaskChange, why: str, now: Millis) -> None:
-    """Nobody runs the flow any more: say so to a human, who may run its program again or call it off."""
+    """No process runs the flow any more: ask a human, who may run its program again or cancel it."""
     task = out.case.task
     stopped = f"The flow {task.name} ({task.run}) has stopped: {full_stop(why)}"
     text = f"{stopped} Run its program again to go on, or cancel it."

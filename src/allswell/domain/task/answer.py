@@ -8,7 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.agents.cost import shown
-from allswell.domain.agents.denied import AllowedCall, allowed_note
+from allswell.domain.agents.denied import REASON_MOST, DecidedCall, allowed_note, refused_note
+from allswell.domain.agents.evidence import AGENT_REPEATS
+from allswell.domain.duration import show
 from allswell.domain.ids import (
     CommandId,
     Millis,
@@ -21,7 +23,7 @@ from allswell.domain.ids import (
 )
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.lease.verification import ACCEPTED, BACK_TO_ITS_AGENT
-from allswell.domain.question import BY_AGENT, WITHDRAWN, AnswerAction, Option, Question, choose, note_of
+from allswell.domain.question import BY_AGENT, MORE_TO_USE, WITHDRAWN, AnswerAction, Option, Question, choose, note_of
 from allswell.domain.rules.command import Answer, Cancel, Command
 from allswell.domain.rules.event import Event
 from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule
@@ -29,6 +31,7 @@ from allswell.domain.run.run import Run
 from allswell.domain.task.aggregate import (
     TaskAggregate,
     TaskChange,
+    end_attempt,
     end_task,
     event,
     requeue,
@@ -97,6 +100,10 @@ def answer(
         reason = command.text or "skipped by a human"
         end_task(out, State.SKIPPED, reason, now, command=command.id)
         out.events.append(event(task, "task_skipped", reason=reason))
+    elif option.act is AnswerAction.END_AND_RETRY and case.lease is not None:
+        end_attempt(out, AGENT_REPEATS, now, command=command.id, detail=case.task.record.repeats)
+        out.case = requeue(out.case, now)
+        out.events.append(event(task, "task_returned", case.lease, reason=AGENT_REPEATS))
     elif len(waits) < len(case.waits):  # else it was asked in passing: the task stays where it is, its pause too
         if question.kind == BY_AGENT and record.handover is not None:
             record = replace(record, handover=replace(record.handover, answer=option.key))
@@ -130,19 +137,35 @@ def _record_after(task: Task, question: Question, option: Option, command: Answe
             raise Refused("not_longer", "the task has no limit that could be raised", where="timeout")
         longer = present * 2 if command.timeout is None else command.timeout
         if longer <= present:
-            text = f"the new timeout must be longer than the present {present} ms"
+            text = f"the new timeout must be longer than the present {show(present)}"
             raise Refused("not_longer", text, where="timeout")
         record = replace(record, timeout_override=longer)
-    elif act is AnswerAction.INCREASE_COST:
-        record = replace(record, cost_override=_more_money(task, command))
+    elif act in MORE_TO_USE:
+        record = _with_more_to_use(record, act, task, command)
     elif act is AnswerAction.INCREASE_IDLE:
         record = replace(record, idle_override=_longer_idle(task, command))
     note = "" if act in (AnswerAction.SKIP, AnswerAction.ACCEPT) else note_of(question, option, command.text)
-    if act is AnswerAction.ALLOW and option.call is not None:
-        allowed = AllowedCall(Token(task.record.token + 1), option.call.tool, option.call.input)
-        record = replace(record, allowed=allowed, back_until=None if task.role == RUN_ROLE else back_until)
-        note = f"{allowed_note(allowed.token, option.call)} {note}".strip()
+    token, call = Token(task.record.token + 1), option.call
+    if act is AnswerAction.ALLOW and call is not None:
+        record = _with_call(task, record, DecidedCall(token, call.tool, call.input, call.id), back_until)
+        note = f"{allowed_note(token, call)} {note}".strip()
+    elif act is AnswerAction.REFUSE and call is not None:
+        reason = f"A human has refused this call. {note}".strip()[:REASON_MOST]
+        record = _with_call(task, record, DecidedCall(token, call.tool, call.input, call.id, reason), back_until)
+        note = f"{refused_note(call)} {note}".strip()
     return replace(record, notes=(*record.notes, note)) if note else record
+
+
+def _with_call(task: Task, record: TaskHistory, call: DecidedCall, back_until: Millis) -> TaskHistory:
+    return replace(record, decided_call=call, back_until=None if task.role == RUN_ROLE else back_until)
+
+
+def _with_more_to_use(record: TaskHistory, act: AnswerAction, task: Task, command: Answer) -> TaskHistory:
+    if act is not AnswerAction.INCREASE_TOKENS:
+        record = replace(record, cost_override=_more_money(task, command))
+    if act is not AnswerAction.INCREASE_COST:
+        record = replace(record, tokens_override=_more_tokens(task, command))
+    return record
 
 
 def _more_money(task: Task, command: Answer) -> int:
@@ -156,6 +179,17 @@ def _more_money(task: Task, command: Answer) -> int:
     return more
 
 
+def _more_tokens(task: Task, command: Answer) -> int:
+    present = task.record.tokens_override or task.spec.policy.max_tokens or 0
+    if command.max_tokens is None and not present:
+        raise Refused("no_tokens", "say how many tokens it may use", where="max_tokens")
+    more = present * 2 if command.max_tokens is None else command.max_tokens
+    if more <= present:
+        text = f"the new limit must be more than the present {present:,} tokens"
+        raise Refused("not_more", text, where="max_tokens")
+    return more
+
+
 def _longer_idle(task: Task, command: Answer) -> Millis:
     reached = task.record.idle_reached or task.spec.policy.idle
     present = max(reached or 0, task.record.idle_override or 0)
@@ -163,7 +197,7 @@ def _longer_idle(task: Task, command: Answer) -> Millis:
         raise Refused("no_timeout", "say how long it may go without progress", where="timeout")
     longer = present * 2 if command.timeout is None else command.timeout
     if longer <= present:
-        text = f"the new length must be longer than the present {present} ms"
+        text = f"the new length must be longer than the present {show(present)}"
         raise Refused("not_longer", text, where="timeout")
     return Millis(longer)
 
@@ -174,7 +208,7 @@ def withdraw(question: Question, now: Millis) -> Question:
 
 
 def cancel(case: TaskAggregate, command: Cancel, now: Millis) -> TaskChange:
-    """Call a task off, whoever holds it."""
+    """Cancel a task, held or not."""
     out = TaskChange(case, answer=case.task.id)
     task = case.task
     if task.state != OPEN:
@@ -191,14 +225,14 @@ def cancel(case: TaskAggregate, command: Cancel, now: Millis) -> TaskChange:
 # Seen: a human has looked at something, and wants to hear no more of it.
 #
 # It decides nothing. A question stays open, holds what it held, and can still be answered; an ended task stays as it
-# ended. What was dismissed is only left out of what needs somebody, with who did it. A question that something waits
-# for is counted all the same, for the work stands still until somebody answers.
+# ended. What was dismissed is only left out of what needs a human; who dismissed it is kept. A question that a task
+# waits for is counted all the same, because the work stands still until it is answered.
 #
 # What happens afterwards is news again: a task that has had another attempt since is not dismissed any more.
 
 
 class DismissQuestion(Command, frozen=True, gc=False):
-    """Somebody has seen a question, and does not want to be told of it."""
+    """Mark a question as seen: it is no longer listed."""
 
     id: CommandId
     question: QuestionId
@@ -206,7 +240,7 @@ class DismissQuestion(Command, frozen=True, gc=False):
 
 
 class DismissTask(Command, frozen=True, gc=False):
-    """Somebody has seen how a task ended, or that it was stopped, and does not want to be told of it."""
+    """Mark the end of a task, or that it was stopped, as seen: it is no longer listed."""
 
     id: CommandId
     task: TaskId
@@ -214,7 +248,7 @@ class DismissTask(Command, frozen=True, gc=False):
 
 
 def is_dismissed(task: Task) -> bool:
-    """Whether somebody has dismissed a task, and nothing has happened to it since."""
+    """Whether a task was dismissed, and nothing has happened to it since."""
     seen = task.record.dismissed
     return seen is not None and seen.token == task.record.token
 
@@ -262,10 +296,13 @@ def _check_still(case: TaskAggregate) -> None:
 
 
 class DismissedHolds(msgspec.Struct, frozen=True):
-    """Dismissed questions that something waits for, and how much."""
+    """How many dismissed questions hold how many open tasks."""
 
-    questions: int = 0
-    tasks: int = 0
+    questions: int
+    tasks: int
+
+
+NONE_HELD = DismissedHolds(0, 0)
 
 
 def holding(questions: Iterable[Question], waiting: Iterable[tuple[Task, tuple[WaitState, ...]]]) -> DismissedHolds:

@@ -1,8 +1,8 @@
-"""What one end means for others: dependents are told, questions withdrawn, a run's tasks ended, their limits moved.
+"""What one end means for others: dependents are updated, questions withdrawn, a run's tasks ended, their limits moved.
 
-Such a consequence is a spread (run/run.py): written with its cause, and worked off later by whoever sweeps, a chunk at
-a time, so that no batch ever has to lock rows it did not name. Whoever works one off holds its row. What the chunk is
-about is looked for without locks, then locked, and decided here.
+Such a consequence is a fanout (run/run.py): written with its cause, and carried out later by a sweeper, a chunk at a
+time, so that no batch ever has to lock rows it did not name. The process that carries one out holds its row. What the
+chunk is about is looked for without locks, then locked, and decided here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
+from allswell.domain.ids import Millis, QuestionId, RunId, TaskId, is_request
 from allswell.domain.lease.expiry import move_limit
 from allswell.domain.rules.command import Command
 from allswell.domain.rules.event import Event
@@ -23,7 +23,7 @@ from allswell.domain.task.model import OPEN, NeedEnded, State, Task, WaitState
 from allswell.domain.task.submit import cut_reason, ended_need
 
 NEEDS_TOLD = 16
-"""So many needs that were not met are told to the task that runs all the same."""
+"""At most this many unmet needs are listed for a task that runs all the same."""
 _NONE_KNOWN: Mapping[TaskId, Task] = {}
 
 Found = Mapping[RowSearch, Sequence[str]]
@@ -124,7 +124,7 @@ def need_ended(
     if before is State.WAITING and out.case.ready is not None:
         said = reason if bad else "what it needed is there"
         if asked:
-            said = f"the request {spread.id} is {spread.outcome}"
+            said = f"the {'request' if is_request(spread.id) else 'task'} {spread.id} is {spread.outcome}"
         out.events.append(event(task, "task_ready", reason=said))
     return out
 
@@ -144,7 +144,8 @@ def tell_dependents(situation: RowSnapshot, command: TellDependents) -> Decision
     spread, now = command.spread, situation.now
     parts = {id_: situation.cases[id_].task for id_ in spread.replaced_by if id_ in situation.cases}
     if State.SPLIT in {part.state for part in parts.values()}:
-        # A part was split itself before anybody was told: its own parts stand in for it, and are locked next time.
+        # A part was split itself before its dependents were updated: its own parts stand in for it, and are locked next
+        # time.
         return Decision(True, worked_off=(spread.id,), spreads=(with_parts_of(spread, parts),))
     decision = _withdraw_questions(situation, situation.found[_questions(command)])
     stands = {id_: part.state for id_, part in parts.items()}

@@ -1,4 +1,4 @@
-"""A task: work that someone must finish. Its rows, its states, and the table of moves between them.
+"""A task: work that must be finished. Its limits, its rows, its states, and the table of moves between them.
 
 A task is spread over rows by lifetime: `task` is wide and written when an attempt ends; `ready` exists only while it
 can be claimed; `wait` names each thing it waits for; its timer is the one moment at which it could change by itself.
@@ -9,15 +9,140 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
-from allswell.domain.agents.denied import AllowedCall
+from allswell.domain.agents.denied import DecidedCall
 from allswell.domain.agents.quota import NOTHING, QuotaUse
+from allswell.domain.duration import LONGEST
 from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.lease.model import LeaseRow
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.service.retry import RetryPolicy, retry_rules
+from allswell.domain.values import Requirement, require
+from allswell.errors import Refused
+
+# How long a task may take and how it is watched, with the seeds' figures as defaults (O1).
+#
+# A policy that cannot work is refused when it is made, naming the rule it breaks: a setting that could never take
+# effect, or that would let something hang, is a mistake and not a preference.
+
+DELEGATION_TIMEOUT = 600_000
+"""How long work may take that an agent hands to an expert (O5)."""
+COUNT_MAX = 1 << 31
+COST_MAX = 10**12
+"""Millionths of a dollar."""
+TOKENS_MAX = 10**12
+VERIFY_ATTEMPTS_MAX = 20
+VERIFY_WORDS_MAX = 100
+VERIFY_LENGTH_MAX = 4_096
+"""Characters of a command that verifies: it is repeated where its verdict is shown."""
+
+
+class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True, cache_hash=True):
+    """The limits of one task; lengths of time are milliseconds."""
+
+    timeout: int | None = 900_000
+    """The hard limit of one attempt (`agent_timeout`); None: it has none."""
+    idle: int | None = None
+    """Ends an attempt that has given no proof of progress for so long; off unless set."""
+    checkpoint_interval: int = 300_000
+    checkpoint_timeout: int = 30_000
+    stall_threshold: int = 3
+    timeout_escalation: int = 3
+    recovery_grace: int = 10_000
+    """How long a stalled agent's supervisor has to end it before the task is taken back anyway."""
+    retry: RetryPolicy = RetryPolicy()
+    delegation_timeout: int = DELEGATION_TIMEOUT
+    """What a request has that is handed to an expert of this role, where the one who asks does not say (O5)."""
+    max_cost: int | None = None
+    """What the attempts at the task may cost together, in millionths of a dollar (`max_cost_usd`); None: anything."""
+    max_tokens: int | None = None
+    """How many tokens the attempts at the task may use together, in and out; None: any number."""
+    verify: tuple[str, ...] = ()
+    """The command that must pass before "done" counts (lease/verification.py); empty: the holder's word is enough."""
+    verify_timeout: int = 600_000
+    """How long that command may take; what the attempt has left bounds it too."""
+    verify_attempts: int = 3
+    """After so many failed verifications a human is asked."""
+
+    def validated(self) -> Policy:
+        """This policy, or `Refused` with every rule it breaks."""
+        broken = broken_rules(self)
+        if broken:
+            raise Refused("bad_policy", "impossible policy: " + "; ".join(rule.says for rule in broken), where="policy")
+        return self
+
+
+def rules(policy: Policy, limit_name: str = "timeout") -> list[Requirement]:
+    """Every rule a policy must keep; `limit_name` is what its reader calls the limit of an attempt."""
+    limit = LONGEST if policy.timeout is None else policy.timeout
+    timeout, idle = (limit_name, f"{limit} ms"), ("idle", f"{policy.idle} ms")
+    interval = ("checkpoint_interval", f"{policy.checkpoint_interval} ms")
+    answer = ("checkpoint_timeout", f"{policy.checkpoint_timeout} ms")
+    recovery = ("recovery_grace", f"{policy.recovery_grace} ms")
+    delegation = ("delegation_timeout", f"{policy.delegation_timeout} ms")
+    verifying = ("verify_timeout", f"{policy.verify_timeout} ms")
+    stalls, timeouts = ("stall_threshold", policy.stall_threshold), ("timeout_escalation", policy.timeout_escalation)
+    overlap = "{} must be positive and less than {}, or one wait would run into the next"
+    verdicts = f"{{}} must be from 1 to {VERIFY_ATTEMPTS_MAX}"
+    program = f"verify must be a command: the name of a program, and at most {VERIFY_WORDS_MAX - 1} arguments"
+    short = f"verify must be at most {VERIFY_LENGTH_MAX:,} characters long, without null characters"
+    return [
+        *(
+            require(length <= LONGEST, "{} must be at most 366 days", figure)
+            for length, figure in (
+                (limit, timeout),
+                (policy.checkpoint_interval, interval),
+                (policy.recovery_grace, recovery),
+                (policy.delegation_timeout, delegation),
+                (policy.verify_timeout, verifying),
+            )
+        ),
+        require(limit > 0, "{} must be positive", timeout),
+        require(policy.idle is None or 0 < policy.idle <= limit, "{} must be positive and at most {}", idle, timeout),
+        require(0 < policy.checkpoint_timeout < policy.checkpoint_interval, overlap, answer, interval),
+        require(policy.stall_threshold >= 1, "{} must be at least 1", stalls),
+        require(policy.timeout_escalation >= 1, "{} must be at least 1", timeouts),
+        require(policy.recovery_grace >= 0, "{} must not be negative", recovery),
+        require(policy.delegation_timeout > 0, "{} must be positive", delegation),
+        *(require(one[1] <= COUNT_MAX, f"{{}} must be at most {COUNT_MAX:,}", one) for one in (stalls, timeouts)),
+        require(
+            policy.max_cost is None or 0 < policy.max_cost <= COST_MAX,
+            f"{{}} must be positive and at most {COST_MAX}",
+            ("max_cost_usd", policy.max_cost),
+        ),
+        require(
+            policy.max_tokens is None or 0 < policy.max_tokens <= TOKENS_MAX,
+            f"{{}} must be positive and at most {TOKENS_MAX:,}",
+            ("max_tokens", policy.max_tokens),
+        ),
+        require(policy.verify_timeout > 0, "{} must be positive", verifying),
+        require(
+            1 <= policy.verify_attempts <= VERIFY_ATTEMPTS_MAX, verdicts, ("verify_attempts", policy.verify_attempts)
+        ),
+        Requirement(
+            not policy.verify or (bool(policy.verify[0].strip()) and len(policy.verify) <= VERIFY_WORDS_MAX),
+            program,
+            ("verify",),
+        ),
+        Requirement(
+            sum(map(len, policy.verify)) <= VERIFY_LENGTH_MAX and not any("\0" in word for word in policy.verify),
+            short,
+            ("verify",),
+        ),
+        *retry_rules(policy.retry),
+    ]
+
+
+@lru_cache(maxsize=1_024)
+def broken_rules(policy: Policy, limit_name: str = "timeout") -> tuple[Requirement, ...]:
+    """The rules that this policy breaks; most tasks share a policy, so the verdict is remembered."""
+    return tuple(rule for rule in rules(policy, limit_name) if not rule.holds)
+
+
+DEFAULT = Policy()
 
 
 class State(StrEnum):
@@ -30,7 +155,7 @@ class State(StrEnum):
     DELAYED = "delayed"
     """Until a moment: its not-before, or a retry's pause."""
     READY = "ready"
-    """In the pool: whoever may hold it can claim it."""
+    """An agent with its role can claim it."""
     HELD = "held"
     """An agent has a lease on it and works."""
     DONE = "done"
@@ -38,7 +163,7 @@ class State(StrEnum):
     FAILED = "failed"
     """It ended without success: an error that is not retried, retries used up, or its run's deadline."""
     CANCELLED = "cancelled"
-    """It was called off, by itself or with its run."""
+    """It was cancelled, by itself or with its run."""
     SKIPPED = "skipped"
     """It will not be done: a human said so, or what it needed did not end well."""
     SPLIT = "split"
@@ -106,17 +231,17 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     kept: int = KEPT
     """For how long an answer is waited for after it has blocked its task."""
     role: str = ""
-    """Who else may answer once the mesh was asked; empty: everybody but the one who asks."""
+    """Which others may answer once the mesh was asked; empty: all but the one that asks."""
     escalate: int = 3_600_000
-    """For how long it may have blocked its task before that is told (M6)."""
+    """For how long it may have blocked its task before that is reported (M6)."""
     remind: int | None = 86_400_000
-    """How often that is told again; None: never."""
+    """How often that is reported again; None: never."""
     asked: tuple[AgentId, ...] = ()
     """The holders that were known to be able to answer when it was asked: for circles (mesh/circle.py)."""
     passed_over: tuple[AgentId, ...] = ()
     """Of a request to a role: who is kept from its first delivery, as others are preferred (mesh/health.py)."""
     blocks: bool = True
-    """Whether the task waits for it where nobody answers; else the asker goes on, and hears of an answer later."""
+    """Whether the task waits for it if no answer comes; else the asker goes on, and gets an answer later."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -141,9 +266,9 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     by: str = ""
     """Who has answered."""
     alert_at: Millis | None = None
-    """When it is told that it still blocks its task."""
+    """When it is reported that it still blocks its task."""
     alerts: int = 0
-    """How often that was told."""
+    """How often that was reported."""
     posted: int = 0
     """Of a webhook: the last delivery that a poster has taken up; each is posted once."""
     not_before: Millis | None = None
@@ -169,11 +294,11 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     policy: Policy = DEFAULT
     not_before: Millis | None = None
     limit_at: Millis | None = None
-    """Of a request: when it is over, wherever it stands. Old tasks have their run's deadline here; nobody reads it."""
+    """Of a request: when it is over, wherever it stands. Old tasks have their run's deadline here; it is not read."""
     digest: str = ""
-    """Of the submission, so that a repeated submit is told from a different task under the same id."""
+    """Of the submission, so that a repeated submit can be distinguished from a different task under the same id."""
     flow: bool = False
-    """A Python flow: held by the process that runs it, taken up by its id, and never in the pool (run/flow.py)."""
+    """A Python flow: held by the process that runs it, acquired by its id, and never claimed by role (lifecycle.py)."""
     origin: RequestOrigin | None = None
     """Set where this is a request of another agent's: a delegation (O5), tried once and over at `limit_at`, or one of
     the mesh."""
@@ -271,7 +396,7 @@ class FailedCheck(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Dismissal(msgspec.Struct, frozen=True, gc=False):
-    """Somebody has dismissed what came of the task so far (dismissal.py)."""
+    """What came of the task so far was dismissed (answer.py)."""
 
     by: str
     dismissed_at: Millis
@@ -330,18 +455,22 @@ class TaskHistory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     dismissed: Dismissal | None = None
     cost_override: int | None = None
     """What a human has raised the limit of its cost to, in millionths of a dollar."""
+    tokens_override: int | None = None
+    """What a human has raised the limit of its tokens to."""
     said_done: UnverifiedDone | None = None
     """The last time that a holder said it was done, where that had to be verified."""
     failed_checks: tuple[FailedCheck, ...] = ()
     """The failed verifications since a human last decided about it."""
     stopped: StopState | None = None
-    """Where the attempt that holds it stands; it is none of the next one's."""
+    """How far the attempt that holds it has got; the next attempt does not inherit it."""
     refused: str = ""
     """What its provider refuses the command that holds it, while its client tries again: "429, try 6 of 10"."""
+    repeats: str = ""
+    """What the attempt that holds it does again and again, in words: "called Read lexer.py 14 times, same answer"."""
     back_until: Millis | None = None
-    """Sent back to the agent of its last attempt: until then nobody else is given it."""
-    allowed: AllowedCall | None = None
-    """The call that a human has allowed last, for the one attempt that it names."""
+    """Sent back to the agent of its last attempt: until then no other agent gets it."""
+    decided_call: DecidedCall | None = msgspec.field(default=None, name="allowed")
+    """The call that a human has decided about last, for the one attempt that it names."""
     answers: tuple[RequestAnswer, ...] = ()
     """What its requests to other agents were answered with, the newest last; of many, the newest (mesh/respond.py)."""
     needs_ended: tuple[NeedEnded, ...] = ()
@@ -542,7 +671,7 @@ class TaskRow(msgspec.Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether it waits for a human, and nobody works on it meanwhile."""
+        """Whether it waits for a human, and no agent works on it meanwhile."""
         return self.lease is None and any(wait.kind == "question" for wait in self.waits)
 
 
@@ -562,5 +691,5 @@ def derive_state(
 
 
 def count_in_order(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """How many tasks stand where, in the order in which people are told; states without any are left out."""
+    """How many tasks are in each state, in the order in which they are shown; states without any are left out."""
     return [(str(state), counts[state]) for state in (*SHOWN_STATES, NOWHERE) if counts.get(state)]

@@ -2,10 +2,10 @@
 
 Ends are final, so nothing goes back: the new task is what the old one was asked to be, and knows what came of it (the
 notes of humans, what the last attempt handed over, limits that were raised). Each names the other. An ended task is
-handed over again once; whoever wants it a third time does so with the second.
+submitted again once; a third submission is one of the second.
 
 With it go, where they are wanted, the tasks that were skipped because it had not ended well: they need the new ones.
-What was done is handed over again only where that is said, for somebody may have built on it.
+A done task is submitted again only on request, because other work may rely on it.
 """
 
 from __future__ import annotations

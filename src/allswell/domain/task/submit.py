@@ -33,6 +33,7 @@ from allswell.domain.task.model import (
     WaitState,
     rank,
 )
+from allswell.domain.values import check_json
 from allswell.errors import Refused
 
 # What needs what: cycles are found before anything is offered, and named with every member (C4).
@@ -80,7 +81,7 @@ NOTES_MAX = 1_000
 ID_MAX = 64
 LISTED_MAX = 1_000
 WEBHOOKS = "(webhooks)"
-"""The role of requests to an address; whoever delivers webhooks takes them."""
+"""The role of requests to an address; the process that delivers webhooks takes them."""
 BUDGETS = "budget:"
 """What the names of budgets begin with (lease/cost.py)."""
 _TASK_ID = re.compile(r"t_[A-Za-z0-9_-]+", re.ASCII)
@@ -162,6 +163,7 @@ def check_task(new: NewTask, prefix: str = "t_", *, flow: bool = False) -> None:
         text = f"not_before of {where} is {new.not_before}; it must be milliseconds since 1970, before 2109"
         raise Refused("bad_time", text, where="not_before")
     check_text(new.payload, f"payload of {where}")
+    check_json(new.payload, f"payload of {where}")
     if len(new.needs) > NEEDS_MAX:
         raise Refused("too_many_needs", f"{where} needs {len(new.needs)} tasks; at most {NEEDS_MAX}", where="needs")
     new.policy.validated()
@@ -224,7 +226,7 @@ def awaited_among(tasks: Sequence[NewTask]) -> dict[TaskId, int]:
 
 
 def _last_first(needs: Mapping[TaskId, tuple[TaskId, ...]]) -> list[TaskId]:
-    """Tasks that need something, those that nobody waits for first; there is no cycle among them."""
+    """Tasks that need something, those that no task waits for first; there is no cycle among them."""
     waiting = dict.fromkeys(needs, 0)
     for needed in needs.values():
         for need in needed:
@@ -264,10 +266,10 @@ _REASON_TOLD = 2_000
 
 
 def ended_need(task: Task) -> NeedEnded:
-    """What those who need a task are told of it, where it has ended without being done.
+    """What a dependent task gets to know of a task that has ended without being done.
 
-    A human's command ends it with their words: it was skipped, or called off. What is skipped for another task, or
-    called off with its run, ends by no command.
+    A human's command ends it with their words: it was skipped, or cancelled. A task that is skipped for another task,
+    or cancelled with its run, ends by no command.
     """
     by_hand = task.state in (State.SKIPPED, State.CANCELLED) and task.record.ended_by != NO_COMMAND
     return NeedEnded(task.id, task.state, cut_reason(task.record.reason), human=by_hand, name=task.name)
