@@ -32,7 +32,7 @@ import msgspec
 
 from allswell.domain.agents.cost import ExpenseRow
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.lease.model import Agent, AgentRecord, LeaseRow
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Event, Position
 from allswell.domain.rules.rule import AwaitedRequest
@@ -44,11 +44,11 @@ from allswell.errors import AllswellError, Bug
 from allswell.store.clock import ClockMoveWrites, DueTimer
 from allswell.store.views import Outbox, RunHints
 
-# Wake-up calls between processes on one store: what is told, and what that promises (nothing but speed).
+# Wake-up calls between processes on one store: what they say, and what they promise (nothing but speed).
 #
 # A call says "it is worth looking now". It carries no facts: who hears one looks at the store, and finds there whatever
-# is true. So a call may be lost, come twice, late, out of order, or about something that somebody else has handled
-# meanwhile, and no work is ever lost with it: everybody who waits also looks again by itself (`engine/timings.py`).
+# is true. So a call may be lost, come twice, late, out of order, or about something that another process has handled
+# meanwhile, and no work is ever lost with it: every waiting process also looks again by itself (`engine/timings.py`).
 # That polling is the truth; calls only make it quick.
 #
 # What follows from that for a store (`Calls`, a part of its port):
@@ -59,7 +59,7 @@ from allswell.store.views import Outbox, RunHints
 # whole     cluster while it commits; a deciding one never does.
 # -   Telling never waits and never fails. Calls that pile up are merged into one; a receiver that is slow, gone or full
 #     is skipped.
-# -   Nobody is told of what it did itself.
+# - A process gets no call about what it did itself.
 # -   A hearer that may have missed something (it has just begun to hear, or was cut off) is called once, with
 #     `LOOK_AGAIN`.
 # -   A store that has no way to reach other processes does nothing at all.
@@ -82,7 +82,7 @@ class Wakeup(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def urgent(self) -> bool:
-        """Whether somebody's work waits for it; those who only read along can be told a little later."""
+        """Whether work waits for it; a process that only reads along can be woken a little later."""
         return self.ready or self.spreads or self.due is not None
 
     def merged(self, other: Wakeup) -> Wakeup:
@@ -118,10 +118,10 @@ class Calls(Protocol):
 
 
 class WakeupSender(Protocol):
-    """The part of a unit of work by which others are told of it."""
+    """The part of a unit of work that wakes others."""
 
     call: Wakeup
-    """What other processes are told when this is committed: as by `Calls.announce`, only sooner."""
+    """The wake-up calls that go out when this is committed: as by `Calls.announce`, only sooner."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -168,6 +168,7 @@ class LockKind(StrEnum):
     RUN = "run"
     SERVICE = "service"
     AGENT = "agent"
+    HEALTH = "health"
     QUESTION = "question"
     TASK = "task"
     LEASE = "lease"
@@ -204,6 +205,7 @@ class RowRequest(msgspec.Struct):
     payloads: Sequence[TaskId] = ()
     bars: Sequence[TaskId] = ()
     expenses: Sequence[TaskId] = ()  # what the attempts at these have cost
+    health: Sequence[str] = ()  # agents, by their names in the settings
     whole: bool = False  # a store that has all rows of a task at hand may give it as a case instead
 
 
@@ -214,6 +216,7 @@ class Rows(msgspec.Struct):
     runs: dict[RunId, Run] = msgspec.field(default_factory=dict)
     services: dict[str, ServiceRow] = msgspec.field(default_factory=dict)
     agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
+    health: dict[str, AgentRecord] = msgspec.field(default_factory=dict)
     questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
     tasks: dict[TaskId, Task] = msgspec.field(default_factory=dict)
     ready: dict[TaskId, ReadyTask] = msgspec.field(default_factory=dict)
@@ -244,6 +247,8 @@ class RowChanges(msgspec.Struct):
     """Of agents without a record: two that count a first miss at once must not both begin at one."""
     agents: list[Agent] = msgspec.field(default_factory=list)  # put
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)
+    new_health: list[tuple[str, AgentRecord]] = msgspec.field(default_factory=list)
+    health: list[tuple[str, AgentRecord]] = msgspec.field(default_factory=list)
     new_questions: list[Question] = msgspec.field(default_factory=list)
     questions: list[Question] = msgspec.field(default_factory=list)
     new_tasks: list[tuple[Task, str]] = msgspec.field(default_factory=list)  # with the payload, JSON text
@@ -361,20 +366,20 @@ class Transaction(WakeupSender, RunHints, Protocol):
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
         """Tasks whose current lease this claim command made.
 
-        Whoever asks for the same one next waits for the end of this transaction: a claim that comes by two processes at
-        once is granted once. Asked before anything is locked, and in the order of the commands.
+        The next caller that asks for the same one waits for the end of this transaction: a claim that comes by two
+        processes at once is granted once. Asked before anything is locked, and in the order of the commands.
         """
         ...
 
     async def find_target(self, task: TaskId) -> Sequence[str]:
-        """A task's role, and who holds it if anybody does; nothing, if there is no such task."""
+        """A task's role and its holder, if it has one; None, if there is no such task."""
         ...
 
     async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which (`awaited_requests` of every open one).
 
-        Whoever asks next waits for the end of this transaction, so that two requests which would close a circle
-        together see each other. Asked before anything is locked, and before `find_claimed`.
+        The next caller waits for the end of this transaction, so that two requests which would close a circle together
+        see each other. Asked before anything is locked, and before `find_claimed`.
         """
         ...
 
@@ -388,7 +393,7 @@ class Store(Outbox, Calls, KeyValue, Protocol):
 
     url: str
     shared_clock: bool
-    """Whether `now` is a server's clock: then this machine's clock jumps concern nobody else."""
+    """Whether `now` is a server's clock: then jumps of this machine's clock do not matter to others."""
     max_parallel: int  # how many units of work at once pay
 
     async def open(self) -> None:
@@ -403,7 +408,7 @@ class Store(Outbox, Calls, KeyValue, Protocol):
         """Run `work` in one transaction and commit; roll back if it raises.
 
         Without `durable` a power failure may undo the last moments (check-ins). Raises `Unavailable` if nothing was
-        committed, `CommitUnknown` if that cannot be told.
+        committed, `CommitUnknown` if that cannot be known.
         """
         ...
 
@@ -462,7 +467,7 @@ class FastStepWriter(Protocol):
     """A store that knows one."""
 
     async def record(self, believed: LeaseRow, decide: Decide) -> bool:
-        """As `record_here`, for an event loop, which waits for a thread of the store's; it waits for nobody else."""
+        """As `record_here`, for an event loop: it waits for a thread of the store's, and for nothing else."""
         ...
 
     def record_here(self, believed: LeaseRow, decide: Decide, patience: float) -> bool:
@@ -476,11 +481,12 @@ class FastStepWriter(Protocol):
 
 # Taking what a batch names, step by step: where a call costs nothing, or what is locked depends on what was free.
 
-_FIELDS = {
+FIELDS = {
     LockKind.SPREAD: ("spreads",),
     LockKind.RUN: ("runs",),
     LockKind.SERVICE: ("services",),
     LockKind.AGENT: ("agents",),
+    LockKind.HEALTH: ("health",),
     LockKind.QUESTION: ("questions",),
     LockKind.TASK: ("tasks", "awaited", "payloads", "bars", "expenses"),
     LockKind.LEASE: ("leases",),
@@ -514,7 +520,7 @@ def only_locked(wanted: RowRequest, locked: Mapping[LockKind, Sequence[str]]) ->
     kept = RowRequest()
     for kind, ids_locked in locked.items():
         held = {*ids_locked}
-        for field in _FIELDS[kind]:
+        for field in FIELDS[kind]:
             if ids := getattr(wanted, field):
                 setattr(kept, field, [id_ for id_ in ids if id_ in held])
     return kept

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
 from allswell.domain.ids import QuestionId, RunId, TaskId
-from allswell.domain.lease.model import Agent
+from allswell.domain.lease.model import Agent, AgentRecord
 from allswell.domain.notify.delivery import Delivery, DeliveryFilter
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
@@ -26,6 +26,7 @@ from allswell.domain.rules.query import (
     ViewCursors,
     ViewDeliveries,
     ViewExpenses,
+    ViewHealth,
     ViewJournal,
     ViewKept,
     ViewOrphans,
@@ -124,6 +125,10 @@ class Views(Protocol):
     async def view_agents(self) -> list[Agent]:
         """Agents that something is held against."""
         return await self.view(ViewAgents())
+
+    async def view_health(self) -> dict[str, AgentRecord]:
+        """What requests say of agents, by their names in the settings."""
+        return await self.view(ViewHealth())
 
     async def view_services(self) -> dict[str, ServiceRow]:
         """The services that something is or was held against."""

@@ -15,8 +15,12 @@ import allswell
 from allswell.app import store_for
 from allswell.domain.access.key import Sessions
 from allswell.domain.agents import status
+from allswell.domain.ids import Millis
+from allswell.domain.lease.model import AgentRecord, ExpiredDelivery
 from allswell.domain.notify.delivery import DeliveryFilter
 from allswell.domain.run.run import Fanout
+from allswell.domain.service.breaker import Service
+from allswell.domain.service.service import ServiceRow, ShutReason, shut
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.access.keys import Keyring
 from allswell.store.port import RowRequest
@@ -27,6 +31,7 @@ from tests.store.kept.restore import restore_postgres, restore_sqlite
 from tests.store.kept.scene import NIGHTS, RAN_BEFORE, program
 from tests.support.conformance.place import read
 
+FAR = 2_000_000_000_000
 OF_FLOWS = {"digest": "held", "fetch": "done", "first": "done", "slow": "done", "cut": "held", "last": "waiting"}
 
 
@@ -152,6 +157,40 @@ def test_a_walk_over_leases_goes_on_where_it_was(url: str) -> None:
             "r_x~1": Fanout("r_x~1", "moved", "", reached="t_reached"),
             "t_y": Fanout("t_y", "failed", "no such table"),
         }
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("night", ["2026-11-18"], indirect=True)
+def test_what_requests_say_of_agents_is_taken_over(url: str) -> None:
+    """It was kept in rows of agents once, under names of their own."""
+    record = AgentRecord((ExpiredDelivery(Millis(5), "m_1", "handoff", 300_000),), (Millis(7),))
+    text = msgspec.json.encode(record).decode()
+    execute(url, f"INSERT INTO agent (id, misses, missed_at, stalled, standing) VALUES ('@ada', 0, 0, false, '{text}')")  # noqa: S608 - our own
+
+    async def main() -> None:
+        async with allswell.make_watch(store_for(url), sweeping=False) as watch:
+            assert await watch.views.view_health() == {"ada": record}
+            assert [(agent.id, agent.stalled) for agent in await watch.agents()] == [("eve", True)]
+
+    asyncio.run(main())
+
+
+def test_a_run_that_had_reached_its_budget_waits_for_its_answer(url: str) -> None:
+    """That it is shut for good was told by how far away its end was."""
+    ends = {"budget:run:r_x": FAR, "budget:role:writer": FAR}  # that of a day may be far too, where a clock was wrong
+    for id_, end in ends.items():
+        row = ServiceRow(id_, Service(parked_until=Millis(end)), questions=1, step=5)
+        state = msgspec.json.encode(row).decode()
+        execute(url, f"INSERT INTO service (id, state) VALUES ('{id_}', '{state}')")  # noqa: S608 - our own
+
+    async def main() -> None:
+        async with allswell.make_watch(store_for(url), sweeping=False) as watch:
+            rows = await watch.views.view_services()
+            assert {id_: shut(rows[id_], Millis(1)) for id_ in ends} == {
+                "budget:run:r_x": ShutReason("parked", None),
+                "budget:role:writer": ShutReason("parked", Millis(FAR)),
+            }
 
     asyncio.run(main())
 

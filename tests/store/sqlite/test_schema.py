@@ -93,6 +93,7 @@ SCANS_ALLOWED = {
     "view_journal",
     "view_runs",
     "view_agents",
+    "view_health",
     "view_cursors",  # a handful of followers
     "view_deliveries",  # what an outage has left; none as a rule
     "view_kept",  # a few words of the watch about itself

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from allswell.domain.agents.cost import ExpenseRow, Spent, together
 from allswell.domain.ids import TaskId
-from allswell.domain.lease.model import Agent
+from allswell.domain.lease.model import Agent, AgentRecord
 from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
@@ -30,6 +30,7 @@ from allswell.domain.rules.query import (
     ViewCursors,
     ViewDeliveries,
     ViewExpenses,
+    ViewHealth,
     ViewJournal,
     ViewKept,
     ViewOrphans,
@@ -187,6 +188,10 @@ class MemoryViews(Views):
         """Agents that something is held against."""
         return sorted(self.database.tables.agents.values(), key=lambda agent: agent.id)
 
+    def _health(self, _: ViewHealth) -> dict[str, AgentRecord]:
+        """What requests say of agents."""
+        return dict(self.database.tables.health)
+
     def _services(self, _: ViewServices) -> dict[str, ServiceRow]:
         """The services that something is or was held against."""
         return dict(self.database.tables.services)
@@ -303,6 +308,7 @@ class MemoryViews(Views):
         ViewRuns: _runs,
         ViewRun: _run,
         ViewAgents: _agents,
+        ViewHealth: _health,
         ViewServices: _services,
         ViewCounts: _counts,
         ViewOrphans: _orphans,

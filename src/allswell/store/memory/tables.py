@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, assert_never
 
 from allswell.domain.agents.cost import ExpenseRow
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token, is_request
-from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.lease.model import Agent, AgentRecord, LeaseRow
 from allswell.domain.mesh.request import awaited_requests
 from allswell.domain.notify.delivery import Delivery
 from allswell.domain.question import Question
@@ -79,6 +79,7 @@ class Tables:
         self.runs: dict[RunId, Run] = {}
         self.services: dict[str, ServiceRow] = {}
         self.agents: dict[AgentId, Agent] = {}
+        self.health: dict[str, AgentRecord] = {}
         self.questions: dict[QuestionId, Question] = {}
         self.tasks: dict[TaskId, Task] = {}
         self.payloads: dict[TaskId, str] = {}
@@ -137,6 +138,7 @@ class Tables:
         _overwrite(self.runs, draft.runs)
         _overwrite(self.services, draft.services)
         _overwrite(self.agents, draft.agents)
+        _overwrite(self.health, draft.health)
         _overwrite(self.bars, draft.bars)
         _overwrite(self.expenses, draft.expenses)
         _overwrite(self.payloads, draft.payloads)
@@ -234,6 +236,7 @@ class Draft:
         self.runs = Layer("run", tables.runs)
         self.services = Layer("service", tables.services)
         self.agents = Layer("agent", tables.agents)
+        self.health = Layer("health", tables.health)
         self.questions = Layer("question", tables.questions)
         self.tasks = Layer("task", tables.tasks)
         self.payloads = Layer("payload", tables.payloads)
@@ -262,6 +265,8 @@ class Draft:
                 return self.services.get(id_) is not None
             case LockKind.AGENT:
                 return self.agents.get(AgentId(id_)) is not None
+            case LockKind.HEALTH:
+                return self.health.get(id_) is not None
             case LockKind.QUESTION:
                 return self.questions.get(QuestionId(id_)) is not None
             case LockKind.TASK:

@@ -64,6 +64,7 @@ def insertions(changes: RowChanges) -> Iterator[tuple[Row, bool]]:
         yield (LockKind.AGENT, agent.id), False
     for dropped in changes.drop_agents:
         yield (LockKind.AGENT, dropped), False
+    yield from (((LockKind.HEALTH, name), True) for name, _ in changes.new_health)
     for question in changes.new_questions:
         yield (LockKind.QUESTION, question.id), True
     for task, _ in changes.new_tasks:
@@ -104,6 +105,10 @@ def _enter_around(changes: RowChanges, draft: Draft, base: Database) -> None:
         _insert(draft.agents, agent.id, agent)
     for agent in changes.agents:
         draft.agents.put(agent.id, agent)
+    for name, record in changes.new_health:
+        _insert(draft.health, name, record)
+    for name, record in changes.health:
+        _update(draft.health, name, record)
     for dropped in changes.drop_spreads:
         _drop(draft, draft.spreads, LockKind.SPREAD, dropped)
     for spread in changes.new_spreads:
@@ -223,7 +228,7 @@ def _fence(draft: Draft, task: TaskId, token: int) -> None:
 # once in a thousand batches, a task that nobody wakes. Here it shows at once, so the simulator finds it.
 
 # Under names of their own: every look-up of a member in an enum's class costs as much as a call.
-_SPREAD, _RUN, _SERVICE, _AGENT, _QUESTION, _TASK, _LEASE = LOCK_ORDER
+_SPREAD, _RUN, _SERVICE, _AGENT, _HEALTH, _QUESTION, _TASK, _LEASE = LOCK_ORDER
 
 
 class Rules:
@@ -281,6 +286,7 @@ class Rules:
             (_RUN, wanted.runs),
             (_SERVICE, wanted.services),
             (_AGENT, wanted.agents),
+            (_HEALTH, wanted.health),
             (_TASK, wanted.tasks),
             (_TASK, wanted.awaited),
             (_TASK, wanted.payloads),
@@ -314,6 +320,7 @@ class Rules:
             (_SERVICE, [service.id for service in changes.new_services]),
             (_AGENT, [agent.id for agent in (*changes.new_agents, *changes.agents)]),
             (_AGENT, changes.drop_agents),
+            (_HEALTH, [name for name, _ in changes.new_health]),
         ):
             for id_ in ids:
                 if not self._asked.get((kind, id_), False):
@@ -327,6 +334,7 @@ class Rules:
         for kind, ids in (
             (_RUN, [run.id for run in changes.runs]),
             (_SERVICE, [service.id for service in changes.services]),
+            (_HEALTH, [name for name, _ in changes.health]),
             (_TASK, [task.id for task in (*moved.tasks, *(task for task, _ in changes.tasks))]),
             (_LEASE, [lease.task for lease in (*moved.leases, *changes.leases)]),
             (_LEASE, [task for task, _ in changes.drop_leases]),
@@ -380,7 +388,7 @@ def _covered(changes: RowChanges) -> Iterable[str]:
     yield from (attempt.task for attempt in changes.late_attempts)
 
 
-_MADE_UNSEEN = (LockKind.RUN, LockKind.SERVICE, LockKind.TASK, LockKind.AGENT)
+_MADE_UNSEEN = (LockKind.RUN, LockKind.SERVICE, LockKind.TASK, LockKind.AGENT, LockKind.HEALTH)
 """What no lock can stand for before it is made, so that another transaction may be quicker."""
 
 
@@ -505,6 +513,7 @@ class MemoryTransaction:
         draft.runs.copy(wanted.runs, rows.runs)
         draft.services.copy(wanted.services, rows.services)
         draft.agents.copy(wanted.agents, rows.agents)
+        draft.health.copy(wanted.health, rows.health)
         draft.questions.copy(wanted.questions, rows.questions)
         draft.tasks.copy(wanted.tasks, rows.tasks)
         draft.ready.copy(wanted.tasks, rows.ready)

@@ -114,7 +114,7 @@ def explain(error: psycopg.Error, place: str) -> AllswellError:
             return Unavailable("this process was quiet inside a transaction for longer than idle_timeout")
         case errors.DeadlockDetected() | errors.SerializationFailure():
             return Unavailable("another transaction was in the way", hint="it is safe to try again")
-        case errors.UniqueViolation() if error.diag.table_name in ("task", "run", "service", "agent"):
+        case errors.UniqueViolation() if error.diag.table_name in ("task", "run", "service", "agent", "health"):
             return RowConflict(
                 f"a {error.diag.table_name} with this id exists already: another transaction made it first"
             )

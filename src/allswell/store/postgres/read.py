@@ -15,13 +15,14 @@ from allswell.domain.ids import AgentId, RunId, TaskId, Token
 from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.run.run import Run
 from allswell.domain.task.model import OPEN, Attempt, ReadyTask, WaitState
-from allswell.store.port import LockKind, RowRequest, Rows
+from allswell.store.port import FIELDS, LockKind, RowRequest, Rows
 from allswell.store.postgres.connection_thread import SQL
 from allswell.store.postgres.pipeline import ServerAnswer, Statement
 from allswell.store.postgres.values import (
     LEASE_COLUMNS,
     TASK_COLUMNS,
     first_attempt_of,
+    health_of,
     integers,
     question_of,
     service_of,
@@ -147,7 +148,7 @@ def fill_picked(rows: Rows, answer: ServerAnswer, places: RowPlaces) -> Rows:
 def covers(rows: Rows, with_bars: bool, wanted: RowRequest) -> bool:  # noqa: FBT001 - it is half of a pair
     """Whether rows that were read of picked tasks are all that is wanted."""
     return (
-        not any((wanted.spreads, wanted.runs, wanted.services, wanted.agents, wanted.questions))
+        not any((wanted.spreads, wanted.runs, wanted.services, wanted.agents, wanted.health, wanted.questions))
         and not any((wanted.leases, wanted.attempts, wanted.awaited, wanted.expenses))
         and all(id_ in rows.tasks for id_ in wanted.tasks)
         and all(id_ in rows.payloads for id_ in wanted.payloads)
@@ -246,6 +247,10 @@ def _fill_agents(rows: Rows, answer: ServerAnswer) -> None:
     rows.agents = {row[0]: Agent(*row) for row in answer.fetchall()}
 
 
+def _fill_health(rows: Rows, answer: ServerAnswer) -> None:
+    rows.health = health_of(answer.fetchall())
+
+
 def _fill_questions(rows: Rows, answer: ServerAnswer) -> None:
     rows.questions = {row[0]: question_of(row) for row in answer.fetchall()}
 
@@ -255,13 +260,14 @@ _LOCKED_BY: Mapping[LockKind, tuple[str, Fill]] = {
     LockKind.RUN: ("read_runs", _fill_runs),
     LockKind.SERVICE: ("read_services", _fill_services),
     LockKind.AGENT: ("read_agents", _fill_agents),
+    LockKind.HEALTH: ("read_health", _fill_health),
     LockKind.QUESTION: ("read_questions", _fill_questions),
     LockKind.TASK: ("read_tasks", _fill_tasks),
     LockKind.LEASE: ("read_leases", _fill_leases),
 }
 """What reads a kind, and locks it."""
 _BY_ID: tuple[tuple[str, str, Fill], ...] = (
-    *((f"{kind}s", name, fill) for kind, (name, fill) in _LOCKED_BY.items()),
+    *((FIELDS[kind][0], name, fill) for kind, (name, fill) in _LOCKED_BY.items()),
     ("tasks", "read_places", fill_places),
     ("tasks", "read_waits", fill_waits),
     ("awaited", "read_awaited", _fill_awaited),

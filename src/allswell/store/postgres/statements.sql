@@ -232,22 +232,24 @@ SELECT id, payload FROM allswell.task WHERE id = ANY($1::text[])
 SELECT task, agent FROM allswell.bar WHERE task = ANY($1::text[]) ORDER BY task, agent
 
 -- name: read_expenses
-SELECT task, token, agent, role, run, told_at, cost, given, written FROM allswell.expense
+SELECT task, token, agent, role, run, told_at, cost, given, written, estimated FROM allswell.expense
 WHERE task = ANY($1::text[]) ORDER BY task, token
 
 -- name: put_expenses
-INSERT INTO allswell.expense (task, token, agent, role, run, told_at, cost, given, written)
-SELECT task, token, agent, role, run, told_at, cost, given, written
+INSERT INTO allswell.expense (task, token, agent, role, run, told_at, cost, given, written, estimated)
+SELECT task, token, agent, role, run, told_at, cost, given, written, estimated
 FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, role text, run text, told_at bigint,
-                                      cost bigint, given bigint, written bigint)
+                                      cost bigint, given bigint, written bigint, estimated boolean)
 ON CONFLICT (task, token) DO UPDATE
-SET told_at = excluded.told_at, cost = excluded.cost, given = excluded.given, written = excluded.written
+SET told_at = excluded.told_at, cost = excluded.cost, given = excluded.given, written = excluded.written,
+    estimated = excluded.estimated
 
 -- name: spent_by_task
 SELECT task, count(*), count(cost),
     sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
     sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
-    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint,
+    count(*) FILTER (WHERE estimated)
 FROM allswell.expense
 WHERE (cardinality($1::text[]) = 0 OR task = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY task ORDER BY task
 
@@ -255,7 +257,8 @@ WHERE (cardinality($1::text[]) = 0 OR task = ANY($1::text[])) AND told_at >= $2:
 SELECT run, count(*), count(cost),
     sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
     sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
-    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint,
+    count(*) FILTER (WHERE estimated)
 FROM allswell.expense
 WHERE run IS NOT NULL AND (cardinality($1::text[]) = 0 OR run = ANY($1::text[])) AND told_at >= $2::bigint
 GROUP BY run ORDER BY run
@@ -264,7 +267,8 @@ GROUP BY run ORDER BY run
 SELECT role, count(*), count(cost),
     sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
     sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
-    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint,
+    count(*) FILTER (WHERE estimated)
 FROM allswell.expense
 WHERE (cardinality($1::text[]) = 0 OR role = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY role ORDER BY role
 
@@ -272,7 +276,8 @@ WHERE (cardinality($1::text[]) = 0 OR role = ANY($1::text[])) AND told_at >= $2:
 SELECT agent, count(*), count(cost),
     sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
     sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
-    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint,
+    count(*) FILTER (WHERE estimated)
 FROM allswell.expense
 WHERE (cardinality($1::text[]) = 0 OR agent = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY agent ORDER BY agent
 
@@ -280,7 +285,8 @@ WHERE (cardinality($1::text[]) = 0 OR agent = ANY($1::text[])) AND told_at >= $2
 SELECT '', count(*), count(cost),
     sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
     sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
-    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint,
+    count(*) FILTER (WHERE estimated)
 FROM allswell.expense
 WHERE cardinality($1::text[]) >= 0 AND told_at >= $2::bigint HAVING count(*) > 0
 
@@ -296,7 +302,10 @@ FROM allswell.run WHERE id = ANY($1::text[])
 SELECT id, state FROM allswell.service WHERE id = ANY($1::text[])
 
 -- name: read_agents
-SELECT id, misses, missed_at, stalled, standing FROM allswell.agent WHERE id = ANY($1::text[])
+SELECT id, misses, missed_at, stalled FROM allswell.agent WHERE id = ANY($1::text[])
+
+-- name: read_health
+SELECT agent, record FROM allswell.health WHERE agent = ANY($1::text[])
 
 -- name: read_questions
 SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
@@ -402,20 +411,25 @@ INSERT INTO allswell.service (id, state) SELECT x ->> 'id', x::text FROM json_ar
 UPDATE allswell.service AS s SET state = x::text FROM json_array_elements($1::json) AS x WHERE s.id = x ->> 'id'
 
 -- name: insert_agents
-INSERT INTO allswell.agent (id, misses, missed_at, stalled, standing)
-SELECT id, misses, missed_at, stalled, standing
-FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean, standing text)
+INSERT INTO allswell.agent (id, misses, missed_at, stalled)
+SELECT id, misses, missed_at, stalled
+FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean)
 
 -- name: put_agents
-INSERT INTO allswell.agent (id, misses, missed_at, stalled, standing)
-SELECT id, misses, missed_at, stalled, standing
-FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean, standing text)
+INSERT INTO allswell.agent (id, misses, missed_at, stalled)
+SELECT id, misses, missed_at, stalled
+FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean)
 ON CONFLICT (id) DO UPDATE
-SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled,
-    standing = excluded.standing
+SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled
 
 -- name: delete_agents
 DELETE FROM allswell.agent WHERE id = ANY($1::text[])
+
+-- name: insert_health
+INSERT INTO allswell.health (agent, record) SELECT x ->> 0, (x -> 1)::text FROM json_array_elements($1::json) AS x
+
+-- name: update_health
+UPDATE allswell.health AS h SET record = (x -> 1)::text FROM json_array_elements($1::json) AS x WHERE h.agent = x ->> 0
 
 -- name: insert_questions
 INSERT INTO allswell.question (id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer,
@@ -776,7 +790,10 @@ FROM allswell.run
 ORDER BY created_at DESC, id DESC LIMIT $1::integer
 
 -- name: view_agents
-SELECT id, misses, missed_at, stalled, standing FROM allswell.agent ORDER BY id
+SELECT id, misses, missed_at, stalled FROM allswell.agent ORDER BY id
+
+-- name: view_health
+SELECT agent, record FROM allswell.health ORDER BY agent
 
 -- name: view_open_counts
 -- How many tasks are open, are held, wait without being held, and are ready; what is left is delayed. Rows that show

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from allswell.domain.ids import AgentId, CommandId, Millis, Token
-from allswell.domain.lease.model import LeaseRow
+from allswell.domain.lease.model import AgentRecord, LeaseRow
 from allswell.domain.question import Option, Question
 from allswell.domain.rules.event import Entry, Event, Position
 from allswell.domain.run.run import Fanout
@@ -28,6 +28,7 @@ _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _EVENTS = msgspec.json.Decoder(list[Event])
 _SERVICE = msgspec.json.Decoder(ServiceRow)
 _SERVICES = msgspec.json.Decoder(list[ServiceRow])
+_HEALTH = msgspec.json.Decoder(AgentRecord)
 _LANES = msgspec.json.Decoder(list[tuple[int, str, tuple[str, ...]]])
 _KEPT = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
 _NEW_SPEC = Spec()
@@ -112,6 +113,11 @@ def question_of(row: Row) -> Question:
 def service_of(row: Row) -> ServiceRow:
     """A service, its state decoded."""
     return _SERVICE.decode(row[-1])
+
+
+def health_of(rows: Sequence[Row]) -> dict[str, AgentRecord]:
+    """What requests say of agents, decoded."""
+    return {agent: _HEALTH.decode(record) for agent, record in rows}
 
 
 def services_of(told: str | None) -> dict[str, ServiceRow]:

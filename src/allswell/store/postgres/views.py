@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from allswell.domain.agents.cost import ExpenseRow, Spent
 from allswell.domain.ids import TaskId
-from allswell.domain.lease.model import Agent
+from allswell.domain.lease.model import Agent, AgentRecord
 from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
@@ -22,6 +22,7 @@ from allswell.domain.rules.query import (
     ViewCursors,
     ViewDeliveries,
     ViewExpenses,
+    ViewHealth,
     ViewJournal,
     ViewKept,
     ViewOrphans,
@@ -47,6 +48,7 @@ from allswell.store.postgres.values import (
     EVENTS_MOST,
     entries_of,
     first_attempt_of,
+    health_of,
     json,
     question_of,
     service_of,
@@ -224,6 +226,10 @@ class PostgresViews(Views):
         rows = await self._rows("read_runs", texts([query.run]))
         return Run(*rows[0]) if rows else None
 
+    async def _health(self, _: ViewHealth) -> dict[str, AgentRecord]:
+        """What requests say of agents."""
+        return health_of(await self._rows("view_health"))
+
     async def _agents(self, _: ViewAgents) -> list[Agent]:
         """Agents that something is held against."""
         return [Agent(*row) for row in await self._rows("view_agents")]
@@ -301,6 +307,7 @@ class PostgresViews(Views):
         ViewRuns: _runs,
         ViewRun: _run,
         ViewAgents: _agents,
+        ViewHealth: _health,
         ViewServices: _services,
         ViewCounts: _counts,
         ViewOrphans: _orphans,

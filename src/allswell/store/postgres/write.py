@@ -165,6 +165,7 @@ def _updates(changes: RowChanges) -> list[Statement]:
     for name, rows in (
         ("update_runs", changes.runs),
         ("update_services", changes.services),
+        ("update_health", changes.health),
         ("update_questions", changes.questions),
         ("keep_late", changes.late_attempts),
     ):
@@ -204,6 +205,7 @@ def _inserts(changes: RowChanges) -> list[Statement]:
         ("insert_services", changes.new_services),
         ("insert_agents", changes.new_agents),
         ("put_agents", changes.agents),
+        ("insert_health", changes.new_health),
         ("insert_questions", changes.new_questions),
         ("insert_ready", changes.new_ready),
         ("insert_waits", changes.new_waits),

@@ -172,7 +172,7 @@ SQL = sql.load(_PACKAGE, "statements.sql")
 _MOMENT = 1_000
 """Milliseconds for a look at the id of a store that is being written to."""
 _ID = re.compile("[0-9a-f]{32}")
-NEWEST = 10
+NEWEST = 13
 """The number of the last migration; known without a look at the folder, and held to it by whoever opens a store."""
 
 

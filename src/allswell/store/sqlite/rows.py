@@ -16,7 +16,7 @@ import msgspec
 
 from allswell.domain.agents.cost import ExpenseRow
 from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
-from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.lease.model import Agent, AgentRecord, LeaseRow
 from allswell.domain.question import Option, Question
 from allswell.domain.rules.event import Event
 from allswell.domain.run.run import Fanout
@@ -37,6 +37,7 @@ _names = msgspec.json.Decoder(tuple[str, ...])
 _tasks = msgspec.json.Decoder(tuple[TaskId, ...])
 _events = msgspec.json.Decoder(list[Event])
 _service = msgspec.json.Decoder(ServiceRow)
+_health = msgspec.json.Decoder(AgentRecord)
 _kept = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
 
 EVENTS_MOST = 250
@@ -195,11 +196,16 @@ def question(row: Row) -> Question:
     return Question(*(row[0], row[1] or None, *row[2:5], _options.decode(row[5]), *row[6:13], bool(row[13]), *row[14:]))
 
 
+def expense(row: Row) -> ExpenseRow:
+    """What one attempt has cost, from a row."""
+    return ExpenseRow(*(*row[:9], bool(row[9])))
+
+
 def expenses(found: Iterable[Row]) -> dict[TaskId, list[ExpenseRow]]:
     """What attempts have cost, by task."""
     told: dict[TaskId, list[ExpenseRow]] = {}
     for row in found:
-        told.setdefault(row[0], []).append(ExpenseRow(*row))
+        told.setdefault(row[0], []).append(expense(row))
     return told
 
 
@@ -210,7 +216,12 @@ def services(found: Iterable[Row]) -> dict[str, ServiceRow]:
 
 def agent(row: Row) -> Agent:
     """An agent's record from a row."""
-    return Agent(row[0], row[1], row[2], bool(row[3]), row[4])
+    return Agent(row[0], row[1], row[2], bool(row[3]))
+
+
+def health(found: Iterable[Row]) -> dict[str, AgentRecord]:
+    """What requests say of agents, from rows."""
+    return {name: _health.decode(record) for name, record in found}
 
 
 def new_spread(spread: Fanout) -> Row:

@@ -20,6 +20,10 @@ SELECT service.id FROM json_each(?) AS given CROSS JOIN service ON service.id = 
 -- Which of these agents have a row.
 SELECT agent.id FROM json_each(?) AS given CROSS JOIN agent ON agent.id = given.value;
 
+-- name: lock_health
+-- Of which of these agents requests say something.
+SELECT health.agent FROM json_each(?) AS given CROSS JOIN health ON health.agent = given.value;
+
 -- name: lock_question
 -- Which of these questions exist.
 SELECT question.id FROM json_each(?) AS given CROSS JOIN question ON question.id = given.value;
@@ -51,7 +55,11 @@ SELECT state FROM json_each(?) AS given CROSS JOIN service ON service.id = given
 
 -- name: read_agent
 -- What is held against these agents.
-SELECT agent.id, misses, missed_at, stalled, standing FROM json_each(?) AS given CROSS JOIN agent ON agent.id = given.value;
+SELECT agent.id, misses, missed_at, stalled FROM json_each(?) AS given CROSS JOIN agent ON agent.id = given.value;
+
+-- name: read_health
+-- What requests say of these agents.
+SELECT agent, record FROM json_each(?) AS given CROSS JOIN health ON health.agent = given.value;
 
 -- name: read_question
 -- Questions by id.
@@ -232,17 +240,24 @@ UPDATE service SET state = ? WHERE id = ?;
 
 -- name: insert_agent
 -- The first thing that is held against an agent.
-INSERT INTO agent (id, misses, missed_at, stalled, standing) VALUES (?, ?, ?, ?, ?);
+INSERT INTO agent (id, misses, missed_at, stalled) VALUES (?, ?, ?, ?);
 
 -- name: put_agent
 -- What is held against an agent.
-INSERT INTO agent (id, misses, missed_at, stalled, standing) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled,
-    standing = excluded.standing;
+INSERT INTO agent (id, misses, missed_at, stalled) VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled;
 
 -- name: delete_agent
 -- Nothing is held against these agents any more.
 DELETE FROM agent WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: insert_health
+-- The first thing that requests say of an agent.
+INSERT INTO health (agent, record) VALUES (?, ?);
+
+-- name: update_health
+-- What requests say of an agent now.
+UPDATE health SET record = ?2 WHERE agent = ?1;
 
 -- name: insert_question
 -- A new question.
@@ -447,7 +462,11 @@ FROM run ORDER BY created_at DESC, id DESC LIMIT ?;
 
 -- name: view_agents
 -- What is held against agents.
-SELECT id, misses, missed_at, stalled, standing FROM agent ORDER BY id;
+SELECT id, misses, missed_at, stalled FROM agent ORDER BY id;
+
+-- name: view_health
+-- What requests say of agents.
+SELECT agent, record FROM health ORDER BY agent;
 
 -- name: view_counts_bad
 -- How many tasks ended in which way other than well.
@@ -626,21 +645,23 @@ INSERT INTO meta (key, value) VALUES ('oldest_writer', ?) ON CONFLICT (key) DO U
 
 -- name: read_expense
 -- What the attempts at these tasks have cost.
-SELECT expense.task, token, agent, role, run, told_at, cost, given, written
+SELECT expense.task, token, agent, role, run, told_at, cost, given, written, estimated
 FROM json_each(?) AS given_ids CROSS JOIN expense ON expense.task = given_ids.value ORDER BY expense.task, token;
 
 -- name: put_expense
 -- What an attempt has cost so far.
-INSERT INTO expense (task, token, agent, role, run, told_at, cost, given, written) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO expense (task, token, agent, role, run, told_at, cost, given, written, estimated)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (task, token) DO UPDATE SET told_at = excluded.told_at, cost = excluded.cost, given = excluded.given,
-    written = excluded.written;
+    written = excluded.written, estimated = excluded.estimated;
 
 -- name: view_spent
 -- Sums of what attempts have cost, by one of the columns.
 SELECT {column}, count(*), count(cost),
     sum(min(max(cost, 0), 1000000000000)),
     sum(min(max(given, 0), 1000000000000)),
-    sum(min(max(written, 0), 1000000000000))
+    sum(min(max(written, 0), 1000000000000)),
+    sum(estimated)
 FROM expense WHERE {column} IN (SELECT value FROM json_each(?)) AND told_at >= ? GROUP BY 1 ORDER BY 1;
 
 -- name: view_all_spent
@@ -648,5 +669,6 @@ FROM expense WHERE {column} IN (SELECT value FROM json_each(?)) AND told_at >= ?
 SELECT {column}, count(*), count(cost),
     sum(min(max(cost, 0), 1000000000000)),
     sum(min(max(given, 0), 1000000000000)),
-    sum(min(max(written, 0), 1000000000000))
+    sum(min(max(written, 0), 1000000000000)),
+    sum(estimated)
 FROM expense WHERE {column} IS NOT NULL AND told_at >= ? GROUP BY 1 ORDER BY 1;

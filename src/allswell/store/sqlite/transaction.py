@@ -301,6 +301,9 @@ class SqliteTransaction(RunQueries):
                 found.bars.setdefault(task, set()).add(agent)
         if wanted.expenses:
             found.expenses = rows.expenses(self._by_id("read_expense", wanted.expenses))
+        self._read_around(wanted, found)
+
+    def _read_around(self, wanted: RowRequest, found: Rows) -> None:
         if wanted.spreads:
             found.spreads = {row[0]: rows.spread(row) for row in self._by_id("read_spread", wanted.spreads)}
         if wanted.runs:
@@ -310,6 +313,8 @@ class SqliteTransaction(RunQueries):
         if wanted.agents and (missing_agents := self._cache.give_agents(wanted.agents, found)):
             found.agents |= {row[0]: rows.agent(row) for row in self._by_id("read_agent", missing_agents)}
             self._cache.learn_agents(missing_agents, found)
+        if wanted.health:
+            found.health = rows.health(self._by_id("read_health", wanted.health))
         if wanted.questions:
             found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
 
@@ -396,6 +401,8 @@ class SqliteTransaction(RunQueries):
             self._insert("put_expense", list(map(astuple, changes.expenses)))
         if changes.agents:
             self._insert("put_agent", list(map(astuple, changes.agents)))
+        if changes.health:
+            self._update("update_health", [(name, rows.text(record)) for name, record in changes.health])
 
     def _keep_late(self, late_attempts: Sequence[Attempt]) -> None:
         """Note what came late; a first attempt that its task's row keeps gets a row of its own for it."""
@@ -409,7 +416,7 @@ class SqliteTransaction(RunQueries):
             self._insert("insert_attempt", [rows.new_attempt(kept)])
 
     def _add(self, changes: RowChanges, kept: Mapping[TaskId, Attempt]) -> None:
-        if changes.new_runs or changes.new_services or changes.new_agents:
+        if changes.new_runs or changes.new_services or changes.new_agents or changes.new_health:
             self._add_around(changes)
         if changes.new_tasks:
             new = [rows.new_task(task, payload) for task, payload in changes.new_tasks]
@@ -446,6 +453,8 @@ class SqliteTransaction(RunQueries):
             self._insert_first("insert_service", [(new.id, rows.text(new)) for new in changes.new_services])
         if changes.new_agents:
             self._insert_first("insert_agent", list(map(astuple, changes.new_agents)))
+        if changes.new_health:
+            self._insert_first("insert_health", [(name, rows.text(record)) for name, record in changes.new_health])
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
         """All lanes, and the services that something is or was held against."""

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from allswell.domain.agents.cost import ExpenseRow, Spent
 from allswell.domain.ids import TaskId
-from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.lease.model import Agent, AgentRecord, LeaseRow
 from allswell.domain.notify.delivery import Delivery, memory_key
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Entry, Position
@@ -25,6 +25,7 @@ from allswell.domain.rules.query import (
     ViewCursors,
     ViewDeliveries,
     ViewExpenses,
+    ViewHealth,
     ViewJournal,
     ViewKept,
     ViewOrphans,
@@ -169,6 +170,11 @@ def one_run(connection: sqlite3.Connection, query: ViewRun) -> Run | None:
     return Run(*found[0]) if found else None
 
 
+def health(connection: sqlite3.Connection, _: ViewHealth) -> dict[str, AgentRecord]:
+    """What requests say of agents."""
+    return rows.health(connection.execute(SQL["view_health"]).fetchall())
+
+
 def agents(connection: sqlite3.Connection, _: ViewAgents) -> list[Agent]:
     """What is held against agents."""
     return [rows.agent(row) for row in connection.execute(SQL["view_agents"]).fetchall()]
@@ -289,7 +295,7 @@ T = TypeVar("T")
 
 def expenses(connection: sqlite3.Connection, query: ViewExpenses) -> list[ExpenseRow]:
     """What the attempts at a task have cost."""
-    return [ExpenseRow(*row) for row in connection.execute(SQL["read_expense"], (rows.text([query.task]),)).fetchall()]
+    return [rows.expense(row) for row in connection.execute(SQL["read_expense"], (rows.text([query.task]),)).fetchall()]
 
 
 def spent(connection: sqlite3.Connection, query: ViewSpent) -> dict[str, Spent]:
@@ -372,6 +378,7 @@ _VIEWS: Mapping[type[Query[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
     ViewRuns: runs,
     ViewRun: one_run,
     ViewAgents: agents,
+    ViewHealth: health,
     ViewServices: services,
     ViewCounts: counts,
     ViewOrphans: orphans,
