@@ -21,6 +21,7 @@ from allswell.domain.lease.cost import EndCostly, Spend
 from allswell.domain.lease.late import afterwards
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
 from allswell.domain.rules.command import (
+    AcquireFlow,
     Admit,
     Answer,
     Ask,
@@ -32,24 +33,22 @@ from allswell.domain.rules.command import (
     EndIdle,
     EndRun,
     Fail,
-    Keep,
     NewTask,
     OpenRun,
     Park,
+    RecordReceipt,
     RecordStep,
     Recover,
     Release,
     Report,
     Submit,
-    TakeUp,
     Unpark,
 )
 from allswell.domain.rules.event import Position
 from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit
 from allswell.domain.service.retry import ErrorClass, Failure, RetryPolicy
 from allswell.domain.task.answer import DismissQuestion, DismissTask
-from allswell.domain.task.model import Attempt, TaskFilter
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Attempt, Policy, TaskFilter
 from allswell.domain.task.resubmit import Resubmit, ResubmittedTask
 from allswell.engine.engine import Engine
 from allswell.errors import AllswellError
@@ -63,6 +62,7 @@ TIMES = (
     "elapsed_ms",
     "due",
     "remaining_ms",
+    "at",
     "limit_at",
     "wait",
     "since",
@@ -78,6 +78,7 @@ FLOWS = ("one", "two")
 PATIENT = Policy(
     timeout_escalation=2,
     max_cost=10**6,
+    max_tokens=12,
     retry=RetryPolicy(backoff=3_600_000, retry_after_default=3_600_000, retry_after_cap=7_200_000),
 )
 """Retries so far away that no real clock reaches them while a script is performed."""
@@ -148,7 +149,7 @@ class Author:
                     self._submitted |= {new.id: new for new in command.tasks}
                 elif isinstance(command, Resubmit) and not isinstance(answer, AllswellError):
                     self._tasks += [one.id for one in command.renewals]
-                elif isinstance(command, TakeUp) and isinstance(answer, Granted):
+                elif isinstance(command, AcquireFlow) and isinstance(answer, Granted):
                     held = (answer.lease.task, answer.lease.token, answer.lease.agent)
                     self._leases.append(held)
                     self._flows.append((*held, RunId(str(command.flow.run))))
@@ -260,7 +261,7 @@ class Author:
             case "delegate":
                 return self._delegate(id_, task, token, who)
             case "keep":
-                return Keep(id_, task, token, who, f"rc_{id_}", "idle", draw.choice(["", "a\0b"]))
+                return RecordReceipt(id_, task, token, who, f"rc_{id_}", "idle", draw.choice(["", "a\0b"]))
             case _:
                 return self._by_supervisor(verb, id_, task, token, who)
 
@@ -332,7 +333,7 @@ class Author:
                 title = name if draw.random() < 0.9 else draw.choice(["another", "a\0b"])
                 new = NewTask(TaskId(f"t_{run}"), title, run, "flow", policy=PATIENT, flow=True)
                 dead = draw.choice([None, None, Token(1), Token(2)])
-                return TakeUp(id_, new, draw.choice(AGENTS), 3_600_000, dead)
+                return AcquireFlow(id_, new, draw.choice(AGENTS), 3_600_000, dead)
             case "retry":
                 return self._retry(id_)
             case "dismiss":

@@ -14,7 +14,7 @@ import msgspec
 
 from allswell import Watch, make_watch
 from allswell.domain.rules.event import KINDS, Event, Position
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.engine.timings import DEFAULT_PACE, Timings
 from allswell.errors import Unavailable
 from allswell.store.memory import AnswerLost, Faults, MemoryStore

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allswell.domain.ids import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.answer import DismissedHolds, holding, is_dismissed
+from allswell.domain.task.answer import NONE_HELD, DismissedHolds, holding, is_dismissed
 from allswell.domain.task.model import OPEN, Spec, Task, TaskFilter, TaskHistory, WaitState
 from allswell.engine.status.verdict import look
 from allswell.errors import Refused
@@ -35,7 +35,7 @@ def test_a_dismissed_question_stays_open_and_what_waits_for_it_is_counted() -> N
         assert (question.closed_at, question.dismissed_by) == (None, "grace")
         assert [(one.task, one.data["by"]) for one in await stage.told("question_dismissed")] == [(task, "grace")]
         await watch.answer(asked, "reply", "Red")
-        assert (await look(watch.views)).dismissed == DismissedHolds()
+        assert (await look(watch.views)).dismissed == NONE_HELD
         with pytest.raises(Refused, match="is closed"):
             await watch.dismiss(asked, "grace")
         with pytest.raises(Refused, match="there is no question"):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from allswell import ErrorClass, Failure, Policy, Watch, make_watch
 from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.question import REPLY, Question
 from allswell.domain.rules.command import Park
 from allswell.domain.task.model import OPEN, Attempt, Spec, Task, TaskHistory, TaskRow, WaitState
@@ -346,6 +347,21 @@ def test_every_millisecond_of_a_life_is_in_one_span(
     assert sum(span.end - span.start for span in spans) == end - created
     assert all(one.end == two.start for one, two in pairwise(spans))
     assert [span.token for span in spans if span.kind == "held"] == [one.token for one in facts.attempts]
+
+
+def test_a_command_that_was_stopped_waits_for_a_human_to_resume_it_and_for_no_agent() -> None:
+    async def scene(stage: Stage) -> None:
+        task = await stage.watch.submit("nightly", role=RUN_ROLE)
+        await asyncio.sleep(1)
+        lease = await stage.watch.claim(agent="run-1", roles=[RUN_ROLE], task=task)
+        assert lease is not None
+        await asyncio.sleep(1)
+        await lease.release()
+        await asyncio.sleep(1)
+        spans = [span.says for span in (await asked(stage.watch, task)).spent]
+        assert (spans[0], spans[-1]) == ("until it was started", "until it is resumed")
+
+    play(scene)
 
 
 def test_what_somebody_said_with_a_full_stop_has_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 from allswell import LeaseLost, Option, Policy, Refused, Watch
 from allswell.domain.ids import AgentId, CommandId, TaskId, Token
 from allswell.domain.question import AnswerAction
-from allswell.domain.rules.command import Ask, CheckIn, Complete, EndIdle, Fail, Keep, Recover, Release
+from allswell.domain.rules.command import Ask, CheckIn, Complete, EndIdle, Fail, RecordReceipt, Recover, Release
 from allswell.domain.service.retry import Failure
 from tests.engine.stage import Stage, play
 
@@ -172,7 +172,7 @@ def test_a_holder_of_nothing_is_refused(task: TaskId, agent: str) -> None:
             Release(id_, task, token, who),
             Recover(id_, task, token, who),
             EndIdle(id_, task, token, who),
-            Keep(id_, task, token, who, "rc_a.1", "idle"),
+            RecordReceipt(id_, task, token, who, "rc_a.1", "idle"),
             Ask(id_, task, token, who, "why?"),
         ):
             with pytest.raises(Refused, match="there is no task") as caught:
@@ -199,7 +199,7 @@ def test_a_wrong_token_or_agent_changes_nothing(token: int, agent: str) -> None:
             Release(id_, task, tok, who),
             Recover(id_, task, tok, who),
             EndIdle(id_, task, tok, who),
-            Keep(id_, task, tok, who, "rc_a.1", "idle"),
+            RecordReceipt(id_, task, tok, who, "rc_a.1", "idle"),
             Ask(id_, task, tok, who, "why?"),
         ):
             with pytest.raises(LeaseLost):

@@ -11,7 +11,7 @@ from allswell.domain.ids import AgentId, CommandId
 from allswell.domain.mesh.request import KINDS
 from allswell.domain.rules.command import MoveOn, Respond
 from allswell.domain.rules.event import Event
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.engine.lease import check_in
 from allswell.engine.mesh import Requested, RequestOptions

@@ -19,7 +19,7 @@ from allswell.domain.mesh.comms import Comm
 from allswell.domain.mesh.health import DAY
 from allswell.domain.mesh.request import KINDS
 from allswell.domain.rules.event import Event
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.engine.status.agents import look
 from allswell.engine.status.journal import comm_of, read_ledger
 from allswell.engine.timings import Timings

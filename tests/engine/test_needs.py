@@ -1,12 +1,13 @@
-"""A need is named by id, as a fellow, or by a name that only one task has; both doors find the same one."""
+"""A need is named by id, as a fellow, or by a name that only one task has; a held task may be given back for one."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 import allswell
-from allswell.domain.ids import TaskId
-from allswell.domain.rules.command import NewTask
+from allswell.domain.ids import CommandId, TaskId
+from allswell.domain.rules.command import NewTask, Release
 from allswell.errors import Refused
 from tests.engine.stage import Stage, play
 from tests.interfaces.cli.console import Console
@@ -113,5 +114,64 @@ def test_any_number_of_tasks_from_python_joins_runs_by_name(monkeypatch: pytest.
         with pytest.raises(Refused, match="no task names a run"):
             await watch.submit_all(iter([{"name": "a"}]), run_timeout="1h")
         assert stage.contents() == before
+
+    play(scene)
+
+
+async def given_back(watch: allswell.Watch, first: str, *, awaits: str, together: bool) -> None:
+    """The first task waits for the other one, which is done after that, or in the same batch."""
+    held, other = await watch.claim(agent="ada", task=first), await watch.claim(agent="bob", task=awaits)
+    assert held is not None
+    assert other is not None
+    if together:
+        await asyncio.gather(held.release("later", delay="1h", awaits=awaits), other.complete())
+    else:
+        await held.release("later", delay="1h", awaits=awaits)
+        row = await watch.task(first)
+        assert row is not None
+        assert (row.state, row.task.record.failures) == ("waiting", {})
+        await other.complete()
+    again = await watch.claim(agent="ada", task=first, wait="1m")
+    assert again is not None, "and not only when the pause is over"
+    assert again.handover is not None
+    assert again.handover.message == "later"
+    await again.complete()
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "memory"])
+def test_a_task_that_is_given_back_waits_for_another_ones_end(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    async def main(url: str) -> None:
+        async with allswell.open(url) as watch:
+            for together in (False, True):
+                first, other = await watch.submit("first"), await watch.submit("other")
+                await given_back(watch, first, awaits=other, together=together)
+
+    urls = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path / 'x.db'}"}
+    asyncio.run(main(urls.get(store) or request.getfixturevalue("pg_url")))
+
+
+def test_it_waits_however_that_ends_and_never_in_a_circle() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        first, other = await watch.submit("first"), await watch.submit("other")
+        third = await watch.submit("third", needs=[other])
+        held, beside = await watch.claim(agent="ada", task=first), await watch.claim(agent="bob", task=other)
+        assert held is not None
+        assert beside is not None
+        for awaits, code in ((first, "unknown_task"), ("t_none", "unknown_task"), (third, "waits_itself")):
+            with pytest.raises(Refused) as caught:
+                await held.release(awaits=awaits)
+            assert caught.value.code == code
+        for _ in range(2):  # the second one repeats it
+            await held.repeat(Release(CommandId("c"), held.task, held.token, held.agent, "later", 0, TaskId(other)))
+        with pytest.raises(Refused, match="first waits for another task itself"):
+            await beside.release(awaits=first)
+        await watch.cancel(other)
+        again = await watch.claim(agent="ada", task=first, wait="1m")
+        assert again is not None, "it is not skipped with it"
+        await again.release("and again", awaits=other)
+        assert await watch.claim(agent="ada", task=first) is not None, "that has ended already"
 
     play(scene)

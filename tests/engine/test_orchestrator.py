@@ -9,8 +9,8 @@ from allswell import LeaseLost, Policy, make_watch
 from allswell.domain.agents.fleet import CompactionSpec, UsageSpec
 from allswell.domain.agents.usage import Act, Thresholds, Usage, UsageLevel
 from allswell.domain.ids import Millis
-from allswell.domain.task.policy import DELEGATION_TIMEOUT
-from allswell.engine.status.agents import Tracking, track
+from allswell.domain.task.model import DELEGATION_TIMEOUT
+from allswell.engine.status.agents import Counters, track
 from allswell.runtime.supervisor.usage import UsageMonitor
 from allswell.settings import SETTINGS
 from allswell.store.memory import MemoryStore
@@ -198,17 +198,17 @@ def test_o7_tracking_is_what_decisions_use() -> None:
     async def scene(stage: Stage) -> None:
         id_ = await stage.watch.submit("silent")
         assert await stage.watch.claim(agent="ann") is not None
-        assert await track(stage.store) == Tracking({}, [], {})
+        assert await track(stage.store) == Counters({}, [], {})
         await asyncio.sleep(15 * MINUTE + 1)
-        assert await track(stage.store) == Tracking({"ann": 2}, [], {id_: 1})
+        assert await track(stage.store) == Counters({"ann": 2}, [], {id_: 1})
         lease = await stage.watch.claim(agent="ann")
         assert lease is not None
         await asyncio.sleep(5 * MINUTE + 31)
-        assert await track(stage.store) == Tracking({"ann": 3}, ["ann"], {id_: 1})
+        assert await track(stage.store) == Counters({"ann": 3}, ["ann"], {id_: 1})
         await lease.checkin()
-        assert await track(stage.store) == Tracking({}, [], {id_: 1})
+        assert await track(stage.store) == Counters({}, [], {id_: 1})
         await lease.complete()
-        assert await track(stage.store) == Tracking({}, [], {})
+        assert await track(stage.store) == Counters({}, [], {})
 
     play(scene)
 

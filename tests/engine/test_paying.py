@@ -95,6 +95,57 @@ def test_at_its_limit_a_task_waits_for_a_human_who_gives_more_or_skips_it() -> N
     play(scene)
 
 
+def test_at_its_token_limit_a_task_waits_for_a_human_too() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        task = await watch.submit("paint", max_tokens=1_000)
+        lease = await taken(watch, task)
+        assert (lease.max_cost, lease.max_tokens) == (None, 1_000)
+        assert not await lease.spend(Expense(9 * USD, 900, 99))
+        with pytest.raises(Refused, match="has not reached"):
+            await lease.end_costly()
+        assert await lease.spend(Expense(None, 900, 100))
+        await lease.end_costly()
+        (question,) = await watch.questions()
+        assert question.kind == "token_limit"
+        assert "has used 1,000 tokens in its attempt, and may use 1,000 tokens. Its work is kept." in question.text
+        assert [option.key for option in question.options] == ["increase_tokens", "skip"]
+        with pytest.raises(Refused, match="must be more than the present 1,000 tokens"):
+            await watch.answer(question.id, "increase_tokens", max_tokens=1_000)
+        await watch.answer(question.id, "increase_tokens", max_tokens=1_500)
+        lease = await taken(watch, task)
+        assert lease.max_tokens == 1_500
+        assert await lease.spend(Expense(None, None, 500))  # with what the first one used
+        await lease.end_costly()
+        (question,) = await watch.questions()
+        assert "has used 1,500 tokens in its 2 attempts" in question.text
+        assert [one.data["tokens"] for one in await stage.told("token_limit")] == [1_000, 1_500]
+        assert await stage.told("cost_limit") == []
+
+    play(scene)
+
+
+def test_a_task_that_has_reached_both_limits_is_asked_about_once() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        task = await watch.submit("paint", max_cost_usd=1, max_tokens=100)
+        lease = await taken(watch, task)
+        assert await lease.spend(Expense(2 * USD, 100, 20))
+        await lease.end_costly()
+        (question,) = await watch.questions()
+        assert question.kind == "cost_limit"
+        assert (
+            "has cost $2.00 and used 120 tokens in its attempt, and may cost $1.00 and use 100 tokens." in question.text
+        )
+        assert [option.key for option in question.options] == ["increase_both", "skip"]
+        await watch.answer(question.id, "increase_both", max_cost_usd=5)
+        lease = await taken(watch, task)
+        assert (lease.max_cost, lease.max_tokens) == (5 * USD, 200)
+        assert not await lease.spend(Expense(USD, 10, 20))
+
+    play(scene)
+
+
 def test_a_done_task_is_done_whatever_it_cost() -> None:
     async def scene(stage: Stage) -> None:
         task = await stage.watch.submit("paint", max_cost_usd=1)

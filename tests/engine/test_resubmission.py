@@ -6,8 +6,7 @@ import pytest
 
 from allswell.domain.ids import TaskId
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.model import Task
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, Task
 from allswell.errors import Refused
 from tests.engine.stage import Stage, Weather, play
 

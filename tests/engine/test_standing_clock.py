@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from allswell.domain.run.run import Run
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.engine.status.why import why
 from allswell.errors import LeaseLost
 from allswell.testing.sim.process import engine_of

@@ -23,6 +23,27 @@ def test_every_event_has_a_sentence() -> None:
         assert "{" not in told
 
 
+@pytest.mark.parametrize(
+    "kind,data,words",
+    [
+        (
+            "attempt_cost",
+            {"cost_usd": None, "given": 12_000, "written": None},
+            "unknown, 12,000 tokens in, unknown out",
+        ),
+        ("attempt_cost", {"cost_usd": 0.5, "given": 1, "written": 2}, "$0.5, 1 tokens in, 2 out"),
+        ("checkpoints_collected", {"why": "w", "answered": ["ada"], "silent": []}, "(w): ada answered"),
+        ("checkpoints_collected", {"why": "w", "answered": ["a"], "silent": ["b"]}, "(w): a answered, b did not"),
+        ("checkpoints_collected", {"why": "w", "answered": [], "silent": ["b", "c"]}, "(w): b, c did not answer"),
+        ("checkpoints_collected", {"why": "w", "answered": [], "silent": []}, "(w): no agent was at work"),
+    ],
+)
+def test_what_an_event_does_not_know_leaves_no_hole_in_its_sentence(
+    kind: str, data: dict[str, object], words: str
+) -> None:
+    assert tell(Event(kind, None, None, AgentId("bob"), None, data)).endswith(words)
+
+
 @DETERMINISTIC
 @given(st.text())
 def test_no_text_from_outside_can_move_the_cursor(text: str) -> None:

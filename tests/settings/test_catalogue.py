@@ -7,7 +7,7 @@ import pytest
 from allswell.domain.scopes import HardLimits, ScopeKind, Timeouts
 from allswell.domain.service.breaker import BreakerPolicy
 from allswell.domain.service.retry import RetryPolicy
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.engine.timings import HealthThresholds, Timings
 from allswell.errors import Refused
 from allswell.settings import SETTINGS, load
@@ -93,6 +93,7 @@ def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str,
     examples = {"duration": "40s", "seconds": "40", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}
     examples["money"] = "2.5"
     examples["command"] = "make test"
+    examples["flag"] = "true"
     examples["text"] = "1s, 2m"  # what only worker.retry_pauses is, beside the store
     usual = setting.choices[-1] if setting.choices else examples[setting.kind]
     given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)

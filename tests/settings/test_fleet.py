@@ -1,5 +1,6 @@
 """Agents in `allswell.toml`: read strictly, and every mistake is told with its line and what was meant."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,25 @@ def test_three_kinds_of_agents(tmp_path: Path) -> None:
     assert holders(reviewer, "night") == ["night/reviewer"]
 
 
+def test_an_agent_that_speaks_acp_is_a_command_and_needs_no_prompt_among_its_words(tmp_path: Path) -> None:
+    text = '[agents.a]\nacp = ["claude-agent-acp", "{folder}"]\nresume = ["off"]\n'
+    agent = load(written(tmp_path, text), environ={}).fleet.agents["a"]
+    assert (agent.kind, agent.argv, agent.command) == ("command", ("claude-agent-acp", "{folder}"), ())
+
+
+def test_where_the_library_is_missing_it_is_said_with_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    (problem,) = look(written(tmp_path, '[agents.a]\nacp = ["x"]\n'), environ={}).problems
+    assert problem.says == "agents.a.acp: this takes the extra acp: pip install 'allswell[acp]'"
+    assert problem.part == "agents", "what needs no agents goes on"
+    assert look(written(tmp_path, '[agents.a]\ncommand = ["x", "{prompt}"]\n'), environ={}).problems == ()
+
+
 def test_without_agents_there_are_none(tmp_path: Path) -> None:
     assert load(tmp_path, environ={}).fleet.agents == {}
 
@@ -85,6 +105,12 @@ def test_a_relative_folder_counts_from_the_file(tmp_path: Path) -> None:
         ('[agents.a]\ncommand = ["x"]', "it contains neither {prompt} nor {prompt_file}", 2),
         ('[agents.a]\nrole = "x"', "a function or remote = true, and this one has none of these", 1),
         ('[agents.a]\nremote = true\nfunction = "a:b"', "this one has function and remote: which of them?", 1),
+        ('[agents.a]\nacp = ["x"]\ncommand = ["x", "{prompt}"]', "this one has command and acp: which of them?", 1),
+        ('[agents.a]\nacp = "x"', "agents.a.acp must be a list of words", 2),
+        ('[agents.a]\nacp = ["x", "{promt}"]', "nothing is called {promt}", 2),
+        ('[agents.a]\nacp = ["x"]\nresume = ["x", "{session}"]', "by its protocol: leave it out, or", 3),
+        ('[agents.a]\nacp = ["x"]\nhears = "stdin"', "hears its protocol on its input", 3),
+        ('[agents.a]\nacp = ["x"]\ndefer = ["Bash"]', "that takes a command that begins with claude", 3),
         ('[agents.a]\nfunction = "a.b"', "is not written module:name", 2),
         ('[agents.a]\nfunction = "a:b"\nconcurrency = 0', "concurrency (0) must be 1 to 1000", 3),
         ('[agents.a]\nfunction = "a:b"\nconcurrency = "two"', "agents.a.concurrency must be a whole number", 3),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.task.policy import DEFAULT as POLICY
+from allswell.domain.task.model import DEFAULT as POLICY
 from allswell.engine.timings import DEFAULT_PACE as PACE
 from allswell.engine.timings import DEFAULT_TOLERANCE as TOLERANCE
 from allswell.errors import Refused

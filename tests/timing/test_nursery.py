@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allswell.testing.loop import run
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 from tests.timing.children import Run, fail, note_cancel
 
 

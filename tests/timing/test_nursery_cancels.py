@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 from tests.timing.children import Run, fail, note_cancel
 
 

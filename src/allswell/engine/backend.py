@@ -92,7 +92,7 @@ class Backend(Protocol):
         ...
 
     def hear(self) -> None:
-        """Hear what other processes tell, from now on; whoever begins to wait for them calls this first."""
+        """Receive the wake-up calls of other processes from now on; to be called before waiting for them."""
         ...
 
     async def sweep(self) -> bool:
@@ -147,13 +147,13 @@ TellsOfWait = Callable[[str], None]
 
 
 def log_wait(says: str) -> None:
-    """Tell of a wait where nobody else does."""
+    """Say that the store is waited for, where no other place says it."""
     log.warning("%s", says)
 
 
 async def open_patiently(store: Store, pace: Timings, tell: TellsOfWait = log_wait) -> None:
     """Open a store; `tell` hears once, in a sentence, that it is waited for."""
-    if not store.shared_clock:  # it has no clock of its own, so nobody serves it
+    if not store.shared_clock:  # it has no clock of its own, so no server serves it
         await store.open()
         return
     loop = asyncio.get_running_loop()

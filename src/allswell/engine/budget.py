@@ -5,7 +5,6 @@ A day begins at midnight UTC. What a run may cost is kept beside it, under a key
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from allswell.engine.backend import Backend
     from allswell.engine.ids import Ids
 
-log = logging.getLogger("allswell.engine")
 _DAY = 86_400_000
 _KEY = "max_cost."
 
@@ -36,7 +34,7 @@ NO_BUDGETS = Budgets()
 
 
 def money(amount: float, where: str) -> int:
-    """An amount of dollars as it is counted; `Refused` where it is none."""
+    """An amount of dollars as it is counted; `Refused` if it is not an amount."""
     cost = from_usd(amount)
     if cost is None or cost <= 0:
         raise Refused("bad_cost", f"{where} must be an amount of dollars, more than 0", where=where)
@@ -56,7 +54,11 @@ async def _spent(engine: Backend, by: SpentBy, key: str, since: Millis) -> Spent
     except Unavailable:
         raise  # the store is away: the next expense asks again
     except Exception:
-        log.exception("what %s has cost cannot be summed; no more is begun under its limit", key or "this day")
+        import logging  # 5 ms, and what reads settings imports this module
+
+        logging.getLogger("allswell.engine").exception(
+            "what %s has cost cannot be summed; no more is begun under its limit", key or "this day"
+        )
         return Spent(cost=UNCOUNTED)
 
 
@@ -81,6 +83,7 @@ async def hold_to_budgets(engine: Backend, ids: Ids, role: str, run: RunId | Non
             budget = budget_of("day" if by == "all" else by, key)
             opened = await engine.store.view_run(run) if by == "run" and run is not None else None
             name = "" if opened is None else opened.name
-            if await engine.do(ReachBudget(ids.command(), budget, spent.cost, limit, until, name)):
-                reached.append(f"{said(budget, name)} has cost {shown(spent.cost)}")
+            estimated = spent.estimated > 0
+            if await engine.do(ReachBudget(ids.command(), budget, spent.cost, limit, until, name, estimated)):
+                reached.append(f"{said(budget, name)} has cost {shown(spent.cost, estimated=estimated)}")
     return reached

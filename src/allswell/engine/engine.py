@@ -1,8 +1,8 @@
-"""The engine: carries commands to the store in batches, sweeps, and wakes whoever waits, here and in other processes.
+"""The engine: carries commands to the store in batches, enforces time limits, and wakes waiting callers.
 
-What a commit means for those who wait is told twice: to this process at once, by its signals, and to the others by
-the store's calls (`store/port.py`), which may be lost. Timers and consequences are told to others only by an engine
-that does not sweep: one that does is awake for its own.
+A commit wakes its waiters in two ways: those of this process at once, by its signals, and other processes by the
+store's calls (`store/port.py`), which may be lost. Only an engine without a sweeper calls others about timers and
+consequences: one with a sweeper handles its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.clock import SetBack
 from allswell.store.port import NOTHING, CommitUnknown, FastStepWriter, Recorded, Store, Transaction, Wakeup
 from allswell.timing.clock import Clock, SystemClock
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 # How a process takes calls from others: at once while they are rare, ever more seldom while they lead to nothing.
 #
@@ -59,7 +59,7 @@ class Debouncer:
         self._closed = False
 
     def call(self) -> None:
-        """Somebody called."""
+        """Another process called."""
         if self._closed or self._later is not None:
             return
         loop = asyncio.get_running_loop()
@@ -92,7 +92,8 @@ class Debouncer:
 T = TypeVar("T")
 _ONE_STEP = CommitEffects(steps=True)
 TELL_STEPS_EVERY = 0.1
-"""Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
+"""Seconds. No caller waits for a finished step; readers of the journal in other processes are woken for many steps at
+once."""
 HEAR_AFTER = 0.2
 """Seconds. A process that is over sooner and waits for nothing needs no ears; to open them costs a connection."""
 
@@ -301,7 +302,7 @@ class Engine:
         return await self._unless_cancelled(asked, lambda granted: self._give_back([granted]))
 
     async def _claim_what_was_freed(self, claim: Claim, already: list[Granted], back: PausedWork) -> list[Granted]:
-        """What this process has freed itself, it finds, though nobody has told the dependents yet."""
+        """It finds what this process has freed itself, even before the dependents are updated."""
         try:
             await self.sweeper.work_off()
             return await self._claim_now(replace(claim, outside=back.runs, count=claim.count - len(already)))
@@ -320,7 +321,7 @@ class Engine:
             raise
 
     async def held_back(self) -> PausedWork:
-        """What open questions hold back; where they hold back their own tasks alone, nobody has to look."""
+        """What open questions hold back; if each holds back its own task only, no look is needed."""
         if self.pause_on_question == "task":
             return NOTHING_HELD_BACK
         return held_back(self.pause_on_question, await self.store.view_questions())
@@ -347,7 +348,7 @@ class Engine:
     async def _commit(
         self, batch: Batch[Any], wait: Wait, *, durable: bool = True, silent: bool = False
     ) -> BatchResult:
-        """Have a batch decided and committed, once the clocks are in order; `silent` where others are told later."""
+        """Have a batch decided and committed, once the clocks are in order; `silent` if others are woken later."""
         plan = batch.plan
         await self._learn_lanes(plan)
         tried = False
@@ -375,9 +376,9 @@ class Engine:
             self._lanes.update(zip(wanted, found, strict=True))
 
     def _give_back(self, answers: Sequence[object]) -> None:
-        """Tasks granted to a claimer that no longer waits go back to the pool at once.
+        """Tasks granted to a claimer that no longer waits become ready again at once.
 
-        Not those of a claim with an id: whoever gave it one means to ask again, and is answered with the same lease.
+        Not those of a claim with an id: its caller means to ask again, and is answered with the same lease.
         """
         for answer in answers:
             for granted in answer if isinstance(answer, list) else ():
@@ -395,7 +396,7 @@ class Engine:
         self.sweeper.hear(news)
 
     def _call(self, news: CommitEffects) -> Wakeup:
-        """What other processes are told of a commit."""
+        """The wake-up call to other processes about a commit."""
         if self._sweeping:
             return Wakeup(news.ready, news.events)
         return Wakeup(news.ready, news.events, news.spreads, news.due)
@@ -412,7 +413,7 @@ class Engine:
         self.store.announce(Wakeup(journal=True))
 
     def hear(self) -> None:
-        """Hear what other processes tell, from now on; whoever begins to wait for them calls this first."""
+        """Receive the wake-up calls of other processes from now on; to be called before waiting for them."""
         if not self._hearing:
             self._hearing = True
             self.store.hear(self._heard)
@@ -437,6 +438,6 @@ def _nothing(_: CommitEffects) -> Wakeup:
 
 
 def _forget(future: asyncio.Future[object]) -> None:
-    """Nobody waits for this answer; whatever it is, the lease ends by itself."""
+    """No caller waits for this answer; whatever it is, the lease ends by itself."""
     if not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""A hold on a Python flow, for whoever runs its program: taken up, renewed, and ended; steps are recorded under it.
+"""A hold on a Python flow, for the process that runs its program; steps are recorded under it.
 
 `Watch.take_up` gives one. The rules are in `domain/task/aggregate.py`; this translates, as `Watch` does, and decides
 nothing.
@@ -14,7 +14,7 @@ from allswell.domain.ids import CommandId, RunId, TaskId
 from allswell.domain.lease.claim import STEP_ROLE
 from allswell.domain.rules.command import NewTask, RecordStep
 from allswell.domain.task.aggregate import FLOW_ROLE
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, Policy
 from allswell.engine.backend import Backend
 from allswell.engine.ids import task_for_key
 from allswell.engine.lease import Lease
@@ -45,7 +45,7 @@ def new_flow(run: RunId, name: str, limit: int) -> NewTask:
 
 
 class FlowHold:
-    """The right to run one flow. `lease` is None where the flow is done: then there is nothing left to run."""
+    """The right to run one flow. `lease` is None if the flow is done: then nothing is left to run."""
 
     def __init__(self, engine: Backend, run: RunId, lease: Lease | None) -> None:
         self._engine = engine
@@ -54,7 +54,7 @@ class FlowHold:
 
     @property
     def new(self) -> bool:
-        """Whether nobody ran it before, so that no step can have been recorded."""
+        """Whether it never ran before, so that no step can have been recorded."""
         return self.lease is not None and self.lease.token == 1
 
     async def results(self) -> AsyncIterator[tuple[TaskId, str]]:

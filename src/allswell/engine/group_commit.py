@@ -2,19 +2,20 @@
 
 A batch is repeated as a whole when the store could not be reached, when another process made the same row first, or
 when its commit turns out not to have happened. Whether a lost commit happened is asked of the store, never guessed. If
-a batch breaks in a way nobody foresaw, its commands are tried one by one, so that one bad command harms no other.
+a batch fails unexpectedly, its commands are tried one by one, so that one bad command harms no other.
 
 A store may say that several units of work at once pay (`max_parallel`): while a server works and flushes, we decide the
 next batch. Then so many loops work off one queue, and three rules keep what one loop gives by itself (docs/adr/0028):
 
 -   **What names the same thing keeps its order.** A batch is taken from the head of the queue, up to the first commands
     that name something that a batch under way names too (`BatchPlan.meets`): a task, a run that one of them opens or
-    ends, a service, a question, the id of a claim. Those wait, and all behind them, so nobody is overtaken for ever.
+    ends, a service, a question, the id of a claim. Those wait, and all behind them, so no command is overtaken for
+    ever.
 -   **Another batch begins only if it is worth it**: when as much waits as the largest batch under way holds, or a full
     batch. Otherwise stragglers would be sent one by one, and where 100 callers wait for each other's commit, batches
     would become smaller and smaller. A claim counts as many tasks as it asks for.
--   **Nobody is forgotten.** Whoever ends a batch looks at the queue itself, and with nothing under way any command is
-    worth it; so as long as something waits, somebody works.
+- **No command is forgotten.** The process that ends a batch looks at the queue itself, and with nothing under way any
+  command starts one; so as long as a command waits, a batch is under way.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from allswell.store.port import NOTHING, CommitUnknown, RowConflict, Store, Tran
 C = TypeVar("C", bound=Command)
 Work = Callable[[Transaction], Awaitable[BatchResult]]
 Wait = Callable[[Unavailable], Awaitable[bool]]
-"""Pauses while the store cannot be reached; whether anybody still waits for the outcome."""
+"""Pauses while the store cannot be reached; whether a caller still waits for the outcome."""
 BATCH_MOST = 500
 CONFLICTS_MOST = 20
 
@@ -50,10 +51,10 @@ async def commit(
 ) -> BatchResult:
     """Run one unit of work to a known end: committed, or an error that says nothing was.
 
-    `call` is what other processes are to be told of it; the store may send that along with the commit.
+    `call` is the wake-up call to other processes; the store may send it along with the commit.
 
     Work that cannot be recognised when it is done twice (a claim without an id) gives `wait`: then the store is asked
-    again and again what became of a lost commit, for as long as anybody wants to know.
+    again and again what became of a lost commit, for as long as a caller waits.
     """
     done: list[BatchResult] = []
 
@@ -88,7 +89,7 @@ async def _took_place(store: Store, ticket: str, wait: Wait | None) -> bool:
 
 
 class WaitingCommand(Generic[C]):
-    """Commands that somebody waits for together, and until when."""
+    """Commands that one caller waits for together, and until when."""
 
     __slots__ = ("commands", "future", "many", "until", "weight")
 
@@ -102,7 +103,7 @@ class WaitingCommand(Generic[C]):
         self.weight = weight
 
     def tell(self, answers: Sequence[object]) -> bool:
-        """Hand over the answers; whether there was still anybody to take them."""
+        """Hand over the answers; whether a caller still waited for them."""
         future = self.future
         if future.done():
             return False
@@ -137,11 +138,11 @@ class Batch(Generic[C]):
         """Whether both name the same thing; what cannot be read might name anything."""
         try:
             return self.plan.meets(other.plan)
-        except Exception:  # noqa: BLE001 - whoever decides them meets it again, and has words for it
+        except Exception:  # noqa: BLE001 - deciding them meets it again, and reports it
             return True
 
     def still_wanted(self) -> Batch[C]:
-        """What of it somebody still waits for."""
+        """The part of it that a caller still waits for."""
         waiting = [one for one in self.waiting if not one.future.done()]
         return self if len(waiting) == len(self.waiting) else Batch(waiting)
 
@@ -202,7 +203,7 @@ class Batcher(Generic[C]):
         return future
 
     async def work(self) -> None:
-        """Work off batches until cancelled; then nobody is left waiting."""
+        """Commit batches until cancelled; then no caller is left waiting."""
         try:
             while True:
                 batch = self._next_batch()
@@ -294,7 +295,7 @@ class Batcher(Generic[C]):
             return
 
     async def _one_by_one(self, batch: Sequence[WaitingCommand[C]], error: Exception) -> None:
-        """A batch broke in a way nobody foresaw: find the command that did it; the others go on without it."""
+        """A batch failed unexpectedly: find the command that did it; the others go on without it."""
         if len(batch) == 1 and len(batch[0].commands) == 1:
             known = error if isinstance(error, AllswellError) else Bug(f"{self.name}: {error!r}")
             known.__cause__ = error if known is not error else error.__cause__

@@ -1,9 +1,8 @@
-"""An attempt that somebody holds, known by its task, its token and its holder: all that can be said about it.
+"""An attempt that is held, known by its task, its token and its holder, with all that can be done for it.
 
-Whoever knows these three may speak for the attempt, also from another process than the one that claimed it: a command
-typed by an agent, or a supervisor that settles what a dead one left. Every word carries them, and the store refuses it
-when they no longer fit. A word may have the id of a command, which is the same when it is said again: then it counts
-once.
+Any process that knows these three may act for the attempt, not only the one that claimed it: a command that an agent
+types, or a supervisor that settles what a dead one left. Every word carries them, and the store refuses it when they no
+longer fit. A word may have the id of a command, which is the same when it is said again: then it counts once.
 """
 
 from __future__ import annotations
@@ -11,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from allswell.domain.agents.cost import Expense
-from allswell.domain.agents.denied import AllowedCall, Denied
+from allswell.domain.agents.denied import DecidedCall, Denied
 from allswell.domain.duration import LONGEST, Duration, parse, show
-from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token, question_id
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, TaskId, Token, question_id
 from allswell.domain.lease.audit import AfterAudit
 from allswell.domain.lease.claim import Granted
-from allswell.domain.lease.cost import EndCostly, Spend, limit_of
+from allswell.domain.lease.cost import EndCostly, Spend, limit_of, token_limit_of
 from allswell.domain.lease.holder import Orders
 from allswell.domain.lease.model import NO_LIMIT, lapses_at, stop_margin, tells_every
-from allswell.domain.lease.suspension import Continue, NoteRefusal, Suspend
+from allswell.domain.lease.suspension import Continue, NoteRefusal, NoteRepeats, Suspend
 from allswell.domain.lease.verification import SAID_MAX, WHY_MAX, AfterCheck, verify_of
 from allswell.domain.mesh.request import InboxItem
 from allswell.domain.question import Option, Question
@@ -38,15 +38,15 @@ from allswell.domain.rules.command import (
     EndIdle,
     Fail,
     HolderCommand,
-    Keep,
     NewTask,
+    RecordReceipt,
     Recover,
     Release,
     Verified,
 )
 from allswell.domain.service.classify import failure_of, named_class
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.model import OPEN, Attempt, Handover, RequestAnswer, TaskRow
+from allswell.domain.task.model import OPEN, Attempt, RequestAnswer, TaskRow
 from allswell.domain.values import to_json
 from allswell.engine.backend import Backend
 from allswell.engine.budget import Budgets, hold_to_budgets
@@ -54,8 +54,8 @@ from allswell.engine.ids import Ids, task_for_key
 from allswell.engine.mesh import COMES_WITHIN, Caller, FallbackClaim, Mesh, Requested, RequestOptions
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 
-LastWord = Complete | Verified | Fail | Release | Recover | EndIdle | EndCostly | Ask | Spend | Keep
-"""What is told about an attempt when it ends: how it ended, what it cost, and which receipt it left."""
+LastWord = Complete | Verified | Fail | Release | Recover | EndIdle | EndCostly | Ask | Spend | RecordReceipt
+"""What is recorded when an attempt ends: how it ended, what it cost, and which receipt it left."""
 
 
 def answers_for(row: TaskRow, token: int) -> list[RequestAnswer]:
@@ -68,7 +68,7 @@ def answers_for(row: TaskRow, token: int) -> list[RequestAnswer]:
 
 
 class Held:
-    """One attempt at one task, held by somebody."""
+    """One attempt at one task, held by an agent."""
 
     __slots__ = ("_engine", "_ids", "_mesh", "agent", "task", "token")
 
@@ -87,7 +87,7 @@ class Held:
     async def _check_in(self, said: CheckIn) -> Orders:
         return await self._engine.check_in(said)
 
-    async def _say(self, said: HolderCommand | Suspend | Continue | NoteRefusal) -> object:
+    async def _say(self, said: HolderCommand | Suspend | Continue | NoteRefusal | NoteRepeats) -> object:
         """Say something after which the attempt goes on."""
         return await self._engine.do(said)
 
@@ -129,6 +129,17 @@ class Held:
         """The provider refuses the command's client, which tries again by itself; nothing: it goes on."""
         await self._say(NoteRefusal(self._command(), self.task, self.token, self.agent, words))
 
+    async def note_repeats(
+        self, words: str, *, asks: bool = False, question: QuestionId | None = None, command: str | None = None
+    ) -> QuestionId | None:
+        """The agent does the same again and again; nothing: it does so no more, and the `question` is taken back.
+
+        With `asks` a human is asked about it, and the answer is the question; the attempt goes on meanwhile.
+        """
+        said = NoteRepeats(self._command(command), self.task, self.token, self.agent, words, asks, question)
+        asked = await self._say(said)
+        return QuestionId(asked) if isinstance(asked, str) else None
+
     async def complete(self, result: object = None, *, command: str | None = None, warning: str = "") -> None:
         """The task is done; `warning` is what a human should know of the attempt all the same."""
         await self._end(self.completion(result, self._command(command), warning))
@@ -145,7 +156,7 @@ class Held:
         hold: bool = False,
         warning: str = "",
     ) -> AfterCheck:
-        """What the verification of this attempt's work came to, by whoever supervises it; what follows from that.
+        """Report the verdict of this attempt's verification; the answer says what follows from it.
 
         `why` is its exit code in words, `said` the end of what it printed, `elapsed` in ms. Without `result`, what the
         holder brought when it said that it was done stands. With `hold` the holder keeps a task that it has to mend.
@@ -181,26 +192,28 @@ class Held:
             failure = msgspec.structs.replace(failure, services=tuple(services))
         await self._end(Fail(self._command(command), self.task, self.token, self.agent, failure))
 
-    async def release(self, reason: str = "released", *, delay: Duration = 0, command: str | None = None) -> None:
-        """Give the task back: neither a failure nor a timeout."""
-        after = parse(delay, where="delay")
-        await self._end(Release(self._command(command), self.task, self.token, self.agent, reason, after))
+    async def release(
+        self, reason: str = "released", *, delay: Duration = 0, command: str | None = None, awaits: str | None = None
+    ) -> None:
+        """Give the task back: neither a failure nor a timeout. With `awaits` it waits for that task's end."""
+        after, other = parse(delay, where="delay"), None if awaits is None else TaskId(awaits)
+        await self._end(Release(self._command(command), self.task, self.token, self.agent, reason, after, other))
 
     async def repeat(self, command: LastWord) -> object:
         """Send a command that was made before, under the id that it has: it counts once, however often it is sent."""
-        return await (self._send(command) if isinstance(command, Keep | Spend) else self._end(command))
+        return await (self._send(command) if isinstance(command, RecordReceipt | Spend) else self._end(command))
 
     async def recover(self) -> None:
         """The agent was marked as stalled and has been ended for real: take its task back (O8)."""
         await self._end(Recover(self._command(), self.task, self.token, self.agent))
 
-    async def end_idle(self, idle: int | None = None, said: str = "") -> None:
-        """This attempt showed no progress for so long and has been ended: back to the pool, and counted (O4).
+    async def end_idle(self, idle: int | None = None, said: str = "", repeats: str = "") -> None:
+        """This attempt was ended without progress for `idle`: its task is ready again, and the end is counted (O4).
 
-        `said` is what it printed last, for whoever is asked about it.
+        `said` is what it printed last, for the human who is asked about it; `repeats` what it did again.
         """
         limit = None if idle is None else Millis(idle)
-        await self._end(EndIdle(self._command(), self.task, self.token, self.agent, limit, said))
+        await self._end(EndIdle(self._command(), self.task, self.token, self.agent, limit, said, repeats))
 
     async def spend(self, expense: Expense) -> bool:
         """What this attempt has cost so far, also after its end; whether its task has reached what it may."""
@@ -212,7 +225,7 @@ class Held:
 
     async def keep(self, receipt: str, status: str, path: str = "") -> None:
         """Have the journal know of a receipt; also after the lease has ended."""
-        await self._send(Keep(self._command(), self.task, self.token, self.agent, receipt, status, path))
+        await self._send(RecordReceipt(self._command(), self.task, self.token, self.agent, receipt, status, path))
 
     async def ask(
         self,
@@ -222,12 +235,18 @@ class Held:
         hold: bool = False,
         command: str | None = None,
         denied: Denied | None = None,
+        result: object = UNSET,
     ) -> QuestionId:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer.
 
         `denied` are calls that the agent's program refused: the human may allow one of them for the next attempt.
+        `result` is what the attempt brought: the human may accept that instead of an answer.
         """
-        said = Ask(self._command(command), self.task, self.token, self.agent, text, tuple(options), hold, denied)
+        brought = None if result is UNSET else to_json(result, "result")
+        said = Ask(
+            *(self._command(command), self.task, self.token, self.agent, text, tuple(options), hold, denied),
+            result=brought,
+        )
         return QuestionId(str(await (self._say(said) if hold else self._end(said))))
 
     async def delegate(
@@ -257,10 +276,10 @@ class Held:
         lease: Duration | None = None,
         **wishes: Unpack[RequestOptions],
     ) -> Requested:
-        """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer.
+        """Ask another agent, any agent of a role (`role:NAME`), or an address, and wait for the answer.
 
-        Where nobody answers, this attempt is over and its task waits for the request; what to do instead is `next`, a
-        task of `roles` (this task's own role, if nothing is said), claimed with `lease`.
+        If no answer comes, this attempt is over and its task waits for the request. `next` is then another task, of
+        `roles` (by default this task's role), claimed with `lease`.
         """
         sent = await self.send_request(to, kind, summary, waits=COMES_WITHIN, **wishes)
         return await self.wait_for(sent, roles=roles, lease=lease)
@@ -272,7 +291,7 @@ class Held:
     async def send_request(
         self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[RequestOptions]
     ) -> TaskId:
-        """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
+        """Ask, and go on. `waits` is how long, in ms, the caller may take to come back when no answer has come."""
         caller = Caller(self.task, self.token, self.agent)
         said = await self._mesh.routed(self._mesh.sending(caller, to, kind, summary, waits=waits, **wishes))
         return await self._mesh.send(said, self._say)
@@ -288,7 +307,7 @@ class Held:
     ) -> Requested:
         """Wait for a request that this attempt has asked; without `claims` nothing else is claimed if it blocks.
 
-        With `wait` it is waited for so long at most, and what nobody has answered by then is `open`.
+        With `wait` the call waits that long at most; a request without an answer is then `open`.
         """
         length = None if lease is None else parse(lease, where="lease")
         caller = Caller(self.task, self.token, self.agent)
@@ -305,10 +324,10 @@ class Held:
         return ended
 
     def _blocked(self, request: TaskId) -> None:
-        """A request that nobody answered has ended the attempt."""
+        """A request without an answer has ended the attempt."""
 
     async def is_exhausted(self, request: str) -> bool | None:
-        """Whether nobody has answered a request, and it is about to block the task; None: it has ended, or has."""
+        """Whether a request has no answer and is about to block the task; None: it has ended, or has blocked it."""
         return await self._mesh.is_exhausted(TaskId(request))
 
     async def inbox(self, *, roles: Sequence[str] = (), mesh: bool = False) -> list[InboxItem]:
@@ -364,32 +383,59 @@ _CONFIRM = 2.0
 """Seconds in which the store must have said that a limit has moved."""
 
 
+@dataclass(slots=True)
+class OwnCheckins:
+    """The check-ins that one handle has sent."""
+
+    last: int = 0
+    """When the last of them was, on the store's clock."""
+    on_their_way: int = 0
+    """So many have no answer yet."""
+
+
 class Lease(Held):
     """The right to one attempt at one task."""
 
-    __slots__ = (
-        "_deadline",
-        "_ending",
-        "_ends",
-        "_lost",
-        "_over",
-        "_renewed",
-        "_slept",
-        "attempt",
-        "blocked_on",
-        "by_run",
-        "granted",
-        "length",
-        "on_end",
-        "reserve",
-        "send",
-    )
+    __slots__ = {
+        "_deadline": None,
+        "_ending": None,
+        "_ends": None,
+        "_lost": None,
+        "_over": None,
+        "_renewed": None,
+        "_slept": None,
+        "answers": "What other agents have answered to requests of the task's, as far as was known at its claim.",
+        "attempt": "The number of the attempt, from 1.",
+        "blocked_on": None,
+        "by_run": None,
+        "checkins": None,
+        "granted": None,
+        "handover": "What the last attempt left behind.",
+        "length": None,
+        "name": "The task's name.",
+        "notes": "What humans added for this attempt.",
+        "on_end": None,
+        "reserve": None,
+        "role": "The task's role.",
+        "run": "The run that the task belongs to.",
+        "send": None,
+    }
+    """With what `help` and the reference say of those that are for users."""
 
     def __init__(self, engine: Backend, ids: Ids, granted: Granted, sent: float, mesh: Mesh | None = None) -> None:
         lease = granted.lease
         super().__init__(engine, ids, lease.task, lease.token, lease.agent, mesh)
         self.granted = granted
         """What the claim was answered with."""
+        task, record = granted.task, granted.task.record
+        self.name = task.name
+        self.role = task.role
+        self.run = task.run
+        self.handover = record.handover
+        self.notes: Sequence[str] = record.notes
+        self.answers: Sequence[RequestAnswer] = record.answers
+        self.checkins = OwnCheckins()
+        """Those that were sent by this handle: all others are its agent's, by a way of its own."""
         self.length = lease.length
         self.attempt: int = lease.token
         self._deadline: int = lease.deadline
@@ -405,9 +451,9 @@ class Lease(Held):
         self._ending = 0
         """How many commands are on their way that end the attempt."""
         self.blocked_on: TaskId | None = None
-        """The request that nobody has answered, for which its holder was ended."""
+        """The unanswered request for which its holder was ended."""
         self.on_end: Callable[[], None] | None = None
-        """Called when it is lost or over, so that nobody has to look again and again."""
+        """Called when it is lost or over, so that no caller has to poll."""
         self.send: Callable[[Command], Awaitable[object]] = engine.do
         """How its commands reach the store; a supervisor puts its own here, which keeps them on disk first."""
 
@@ -416,7 +462,7 @@ class Lease(Held):
 
     @property
     def lost(self) -> LeaseLost | None:
-        """Why it is somebody else's, or nobody's, once the store has said so."""
+        """Why the lease is lost, once the store has said so."""
         return self._lost
 
     @lost.setter
@@ -444,11 +490,6 @@ class Lease(Held):
         return self._engine.store.url
 
     @property
-    def name(self) -> str:
-        """The task's name."""
-        return self.granted.task.name
-
-    @property
     def payload(self) -> Any:  # noqa: ANN401 - whatever the submitter put in
         """What was submitted with the task."""
         return msgspec.json.decode(self.granted.payload)
@@ -458,25 +499,10 @@ class Lease(Held):
         return msgspec.json.decode(self.granted.payload, type=shape)
 
     @property
-    def handover(self) -> Handover | None:
-        """What the last attempt left behind."""
-        return self.granted.task.record.handover
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What humans added for this attempt."""
-        return self.granted.task.record.notes
-
-    @property
-    def answers(self) -> Sequence[RequestAnswer]:
-        """What other agents have answered to requests of the task's, as far as was known when it was claimed."""
-        return self.granted.task.record.answers
-
-    @property
-    def allowed(self) -> AllowedCall | None:
-        """The call that a human has allowed for this attempt, and for no other."""
-        allowed = self.granted.task.record.allowed
-        return allowed if allowed is not None and allowed.token == self.token else None
+    def decided_call(self) -> DecidedCall | None:
+        """The call that a human has allowed or refused for this attempt, and for no other."""
+        call = self.granted.task.record.decided_call
+        return call if call is not None and call.token == self.token else None
 
     @property
     def deadline(self) -> int:
@@ -539,11 +565,6 @@ class Lease(Held):
         return f"its limit of {show(limit or 0)} was reached", limit
 
     @property
-    def role(self) -> str:
-        """The task's role."""
-        return self.granted.task.role
-
-    @property
     def asks(self) -> tuple[int, int]:
         """How often the holder is asked for a check-in, and how long it has to answer, in milliseconds."""
         return self.granted.lease.ask_every, self.granted.lease.ask_wait
@@ -557,6 +578,11 @@ class Lease(Held):
     def max_cost(self) -> int | None:
         """What the attempts at the task may cost together, in millionths of a dollar; None: anything."""
         return limit_of(self.granted.task)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens the attempts at the task may use together; None: any number."""
+        return token_limit_of(self.granted.task)
 
     @property
     def verify(self) -> tuple[str, ...]:
@@ -578,11 +604,6 @@ class Lease(Held):
         return tells_every(self.granted.lease)
 
     @property
-    def run(self) -> RunId | None:
-        """The run that the task belongs to."""
-        return self.granted.task.run
-
-    @property
     def renew_at(self) -> float | None:
         """When the next renewal is due on the loop's clock: a third of what its holder may work without one."""
         return None if self.length is None or self.over else self._renewed + (self.length - self.reserve) / 3000
@@ -598,11 +619,16 @@ class Lease(Held):
 
     async def _check_in(self, said: CheckIn) -> Orders:
         sent = asyncio.get_running_loop().time()
+        self.checkins.on_their_way += 1
         try:
             orders = await self._engine.check_in(said)
         except LeaseLost as lost:
             self._not_renewed(lost)
             raise
+        finally:
+            self.checkins.on_their_way -= 1
+        if said.proof:
+            self.checkins.last = max(self.checkins.last, orders.at)
         self._obey(orders, sent)
         return orders
 
@@ -641,7 +667,7 @@ class Lease(Held):
     async def _send(self, said: HolderCommand | EndCostly | Spend) -> object:
         return await self.send(said)
 
-    async def _say(self, said: HolderCommand | EndCostly | Suspend | Continue | NoteRefusal) -> object:
+    async def _say(self, said: HolderCommand | EndCostly | Suspend | Continue | NoteRefusal | NoteRepeats) -> object:
         try:
             return await self.send(said)
         except LeaseLost as lost:
@@ -666,8 +692,9 @@ class Lease(Held):
     async def follow(self, every: float = FOLLOWED) -> None:
         """Look once in a while whether the store still has it, until it does not: then it is `lost`.
 
-        A long lease is renewed so seldom that whoever relies on the renewal alone goes on for minutes with a task that
-        was cancelled. A look reads one row and writes nothing; that it is lost is said by the renewal, as always.
+        A long lease is renewed so seldom that a holder which relies on the renewal alone goes on for minutes with a
+        task that was cancelled. A look reads one row and writes nothing; that it is lost is said by the renewal, as
+        always.
         """
         while self._lost is None and not self._over:
             await asyncio.sleep(every)
@@ -712,14 +739,12 @@ class Lease(Held):
         return answer
 
 
-# A check-in of somebody who keeps nothing between two words: the answer tells what came for it meanwhile.
+# A check-in of a caller that keeps no state between two calls: the answer holds what came for it meanwhile.
 #
-# A supervisor sees answers and requests come in, and tells its agent of them. Whoever speaks for its lease in single
-# calls (over HTTP, over MCP, by a command) has nobody who does: so a check-in looks, and all doors tell the same.
+# A supervisor sees answers and requests come in, and tells its agent of them. A holder that makes single calls (over
+# HTTP, over MCP, by a command) has no such loop: so a check-in looks, and all doors give the same answer.
 
 if TYPE_CHECKING:
-    from allswell.domain.task.model import TaskRow
-
     # moved
     from allswell.engine.watch import Watch
 
@@ -728,7 +753,7 @@ _ASKED_MOST = 20
 
 
 class HolderUpdate(Struct, frozen=True):
-    """What a holder is told: its orders, and what came for it while it worked."""
+    """The answer to a holder: its orders, and what came for it while it worked."""
 
     orders: Orders
     order: str | None = None

@@ -55,7 +55,7 @@ async def find_task(views: Views, text: str, where: str = "task") -> TaskId:
 
 
 async def find_holder(views: Views, task: TaskId, token: int) -> AgentId | None:
-    """Who has, or had, this token of a task; None where nobody is known to."""
+    """The agent that has, or had, this token of a task; None if it is unknown."""
     row = await views.view_task(task)
     if row is not None and row.lease is not None and row.lease.token == token:
         return row.lease.agent

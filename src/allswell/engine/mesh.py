@@ -1,8 +1,8 @@
 """Requests between agents as programs ask, read and answer them; the rules are the core's (domain/mesh/request.py).
 
-Who waits for an answer looks when something was told, and when the request goes on by itself; in between it proves on
-behalf of its agent that the attempt is alive, since it is known what that waits for, and until when. When the last
-delivery has expired it asks how the request stands, and is given something else to do if that has blocked its task.
+A call that waits for an answer looks when it is woken, and when the request goes on by itself. In between it checks in
+for its agent: the attempt is alive, since it is known what it waits for, and until when. When the last delivery has
+expired it asks how the request stands, and is given something else to do if that has blocked its task.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from allswell.domain.mesh.respond import RequestStands, is_addressed_to, is_for
 from allswell.domain.mesh.routing import agent_of, check_webhook, family, is_agent, names_of, role_for, role_of
 from allswell.domain.notify.spec import secrets_for
 from allswell.domain.rules.command import Decline, MoveOn, NewTask, NoteListed, Respond, SendRequest
-from allswell.domain.task.model import KEPT, OPEN, RequestSpec, State, TaskFilter, TaskRow, folded
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, KEPT, OPEN, Policy, RequestSpec, State, TaskFilter, TaskRow, folded
 from allswell.domain.task.submit import LISTED_MAX, WEBHOOKS
 from allswell.domain.values import to_json
 from allswell.engine.backend import Backend, Records
@@ -48,10 +47,9 @@ if TYPE_CHECKING:
 
 # Who is known to be able to answer a request: whom of them to pass over, and whether they all wait, the core decides.
 #
-# Known are the slots of supervisors that are alive, and whoever holds a task: of the role that a request is for, or
-# under
-# the name of the agent that it is for. Others may have a role, too: they are not in the way of anything, for nobody is
-# barred from a request whom this does not name.
+# Known are the slots of supervisors that are alive, and the holders of tasks: of the role that a request is for, or
+# under the name of the agent that it is for. Other agents may have the role, too: an agent that this does not name may
+# answer all the same.
 
 _MOST = 1_000
 
@@ -88,10 +86,10 @@ def _holding(rows: Sequence[TaskRow]) -> list[AgentId]:
     return [row.lease.agent for row in rows if row.lease is not None]
 
 
-# Which agents there are, as far as anybody can know: so that a request to a name that was mistyped is refused.
+# Which agents there are, as far as this can be known: so that a request to a mistyped name is refused.
 #
-# Known is who is set up here, has a key, is in a supervisor's fleet, holds a task now, or has ever asked somebody or
-# looked into its inbox: that is noted, once, under the agent's name.
+# Known is an agent that is set up here, has a key, is in a supervisor's fleet, holds a task now, or has ever made a
+# request or read its inbox: that is noted, once, under the agent's name.
 
 _SEEN = "mesh.agent."
 """What is kept of an agent that was seen."""
@@ -115,7 +113,7 @@ class KnownAgents:
             self._noted.add(name)
 
     async def check(self, to: str) -> None:
-        """Refuse a name that nobody has."""
+        """Refuse a name that no agent has."""
         if self._is_set_up(to):
             return
         known = await self._seen()
@@ -127,7 +125,7 @@ class KnownAgents:
         self._checked.add(to)
 
     async def is_known(self, to: str) -> bool:
-        """Whether somebody has this name, as far as that can be seen from here."""
+        """Whether an agent has this name, as far as that can be seen from here."""
         if self._is_set_up(to):
             return True
         with contextlib.suppress(Refused):
@@ -166,7 +164,7 @@ class Requested(msgspec.Struct, frozen=True):
 
     request_id: TaskId
     state: str
-    """`done`: answered. `blocked`: nobody has answered, and the task waits for it. `open`: it was not waited for."""
+    """`done`: answered. `blocked`: no answer came, and the task waits for it. `open`: it was not waited for."""
     answer: Any = None
     blocked: bool = False
     fallback: Literal["next_task"] | None = None
@@ -182,8 +180,8 @@ class RequestOptions(TypedDict, total=False):
     """What a request may have beside whom it is for and what it is about."""
 
     blocks: bool
-    """Whether the task waits for the answer where nobody gives one in time, and is taken from its holder; it does, if
-    nothing is said. Else the holder works on, and hears of the answer with a check-in."""
+    """Whether the task is taken from its holder and waits if no answer comes in time; the default is yes. Else the
+    holder works on, and hears of the answer with a check-in."""
     again: Duration | None
     """Once it has blocked its task: after how long it is delivered anew."""
     kept: Duration | None
@@ -194,13 +192,13 @@ class RequestOptions(TypedDict, total=False):
     retries: int | None
     """How often it is delivered again; as its kind, if it is not set."""
     role: str
-    """Who else may answer once the mesh was asked; empty: everybody."""
+    """Which others may answer once the mesh was asked; empty: all."""
     timeout: Duration | None
     """Of each delivery; that of its kind, if it is not set."""
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The attempt for which somebody asks."""
+    """The attempt for which the request is made."""
 
     task: TaskId
     token: Token
@@ -244,7 +242,7 @@ class Mesh:
         return self._policies.get(role) or self._policies.get("", DEFAULT)
 
     async def kind_for(self, to: str) -> str:
-        """What is meant by a request of which only whom it is for was said: to nobody in particular, a delegation."""
+        """What kind of request it is if only its receiver was given: one to a role is a delegation."""
         if "://" in to:
             return WEBHOOK
         known = role_of(to) is not None or (self._known is not None and await self._known.is_known(to))
@@ -296,7 +294,7 @@ class Mesh:
         return said
 
     async def send(self, said: SendRequest, say: Callable[[SendRequest], Awaitable[object]]) -> TaskId:
-        """Ask, unless nobody knows the agent that it is for; the id of the request."""
+        """Ask, unless the agent that it is for is unknown; the id of the request."""
         to = agent_of(said.request.role)
         if self._known is not None and to is not None:
             await self._known.note(said.agent)
@@ -386,7 +384,7 @@ class Mesh:
         return lease if lease is not None and lease.token == caller.token else None
 
     async def is_exhausted(self, request: TaskId) -> bool | None:
-        """Whether nobody has answered it, and it is about to block its task; None: it has ended, or has blocked it."""
+        """Whether it has no answer and is about to block its task; None: it has ended, or has blocked it."""
         row = await self._row(request)
         stand = row.task.record.request
         if row.task.state != OPEN or stand is None or stand.blocked_at is not None:
@@ -505,7 +503,7 @@ class Mesh:
     async def decline(
         self, request: str, reason: str = "", *, agent: str, roles: Sequence[str] = (), command: str | None = None
     ) -> None:
-        """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
+        """Decline a request that is addressed to this agent; the agent that asked learns of it at once."""
         id_ = self._ids.command() if command is None else CommandId(command)
         await self._engine.do(Decline(id_, TaskId(request), AgentId(agent), tuple(roles), reason))
 
@@ -532,13 +530,13 @@ async def _show_life(
             await (checkin() if owed else renew())
 
 
-# Requests to a role that nobody is known to have: they are never refused, and are told by whoever looks.
+# Requests to a role that no known agent has: they are never refused, and `check` and `doctor` report them.
 
 _UNSERVED_PAGE = 500
 
 
 async def unserved_roles(views: Views, has_role: Callable[[str], bool]) -> dict[str, int]:
-    """How many requests are open for each role that nobody has; `has_role` tells of the agents that are set up."""
+    """How many requests are open for each role that no agent has; `has_role` answers for the agents that are set up."""
     asked: Counter[str] = Counter()
     after = "m_"
     while is_request(after):

@@ -16,8 +16,7 @@ from allswell.domain.duration import parse
 from allswell.domain.ids import Millis, RunId, TaskId, can_name
 from allswell.domain.rules.command import NewTask
 from allswell.domain.run.run import Run
-from allswell.domain.task.model import State, Task, TaskFilter
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, Policy, State, Task, TaskFilter
 from allswell.domain.task.resubmit import ResubmittedTask
 from allswell.domain.task.submit import check_name, check_needs, check_task
 from allswell.domain.values import command_of, nearest, to_json
@@ -47,6 +46,7 @@ class SubmissionFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     idle: Any = None
     retries: Any = None
     max_cost_usd: Any = None
+    max_tokens: Any = None
     verify: Any = None
     key: Any = None
 
@@ -116,7 +116,7 @@ class TaskMaker:
             policy = self._policies.get(form.role, self._default)
         else:
             policy = msgspec.convert(msgspec.to_builtins(form.policy), Policy)
-        if form.timeout is form.idle is form.retries is form.max_cost_usd is form.verify is None:
+        if form.timeout is form.idle is form.retries is form.max_cost_usd is form.max_tokens is form.verify is None:
             return policy
         changed: dict[str, Any] = {}
         if form.timeout is not None:
@@ -125,6 +125,8 @@ class TaskMaker:
             changed["idle"] = parse(form.idle, where="idle")
         if form.max_cost_usd is not None:
             changed["max_cost"] = money(msgspec.convert(form.max_cost_usd, float), "max_cost_usd")
+        if form.max_tokens is not None:
+            changed["max_tokens"] = msgspec.convert(form.max_tokens, int)
         if form.verify is not None:
             changed["verify"] = command_of(form.verify, "verify")
         if form.retries is not None:
@@ -203,8 +205,8 @@ class RunLookup:
 #
 # In this order. An id is what a store has under it. Fellows are tasks that are handed over together; the first of a
 # name
-# is meant. Otherwise it is the only task in the store that has the name, open or ended; where there are several, or
-# none, the caller is told which, or what is nearest.
+# is meant. Otherwise it is the only task in the store that has the name, open or ended; if there are several, or none,
+# the error lists them, or names the nearest.
 
 _ID = re.compile(f"t_{SPELLED}")
 
@@ -215,7 +217,7 @@ async def is_id(views: Views, need: str) -> bool:
 
 
 async def meant(views: Views, need: str, fellows: Mapping[str, TaskId]) -> TaskId:
-    """The task that a need names; `Refused` if there is none, or more than one."""
+    """The task that a need names; `Refused` if none has the name, or more than one."""
     if await is_id(views, need):
         return TaskId(need)
     return fellows[need] if need in fellows else await find_task(views, need, "needs")
@@ -491,7 +493,7 @@ async def renewals(
 async def _skipped_for(views: Views, root: Task, new_id: Callable[[TaskId], TaskId]) -> list[Task]:
     """Who was skipped because of a task, at one remove or several, in an order in which needs come first.
 
-    Whoever was retried since is left out, unless by this very command, whose answer was lost.
+    A task that was retried since is left out, unless by this very command, whose answer was lost.
     """
     skipped: dict[TaskId, Task] = {}
     after = ""

@@ -1,12 +1,12 @@
 """The sweeper's loop: look at the agenda, handle what is due, sleep until the next thing could be.
 
-A store that cannot be reached is waited for. A timer whose handling breaks in a way nobody foresaw is set aside for a
-while and reported, so that one sick row holds up no other.
+A store that cannot be reached is waited for. A timer whose handling fails unexpectedly is set aside for a while and
+reported, so that one bad row delays no other.
 
-Before anybody is judged the clocks are minded: `mind_the_clock` stands before every look of the sweeper and every batch
-of the engine. After the machine slept, every lease gets one more window (ADR 9). After its wall clock was set, whatever
-runs is moved with it, so that it has the time left that it had (ADR 33). How far the clocks were apart is kept in the
-store, so that a process which was not there before notices it too.
+Before any limit is enforced the clocks are checked: `mind_the_clock` runs before every look of the sweeper and every
+batch of the engine. After the machine slept, every lease gets one more window (ADR 9). After its wall clock was set,
+whatever runs is moved with it, so that it has the time left that it had (ADR 33). How far the clocks were apart is kept
+in the store, so that a process which was not there before notices it too.
 """
 
 from __future__ import annotations
@@ -173,14 +173,14 @@ class Sweeper:
                 return
             steps += len(waiting)
             worked = [await self._spread_one(id_) for id_ in waiting]
-            if not any(worked):  # somebody else is about it
+            if not any(worked):  # another process handles it
                 await asyncio.sleep(self._pace.sweep_busy * (0.5 + self._rng()))
 
     async def _spread_one(self, id_: str) -> bool:
         return await self._guarded([id_], lambda tx: spread(tx, id_))
 
     async def work(self) -> None:
-        """Sweep until cancelled."""
+        """Enforce time limits until cancelled."""
         pause = self._pace.retry_first
         while True:
             news = self._agenda.listen()
@@ -240,7 +240,7 @@ class Sweeper:
             return await self._handle(owners, work)
         except (Unavailable, CommitUnknown, SetBack):
             raise
-        except Exception as error:  # noqa: BLE001 - it is told, and holds up no other
+        except Exception as error:  # noqa: BLE001 - it is logged, and delays no other
             self._put_aside(owners[0], error)
             return True
 
@@ -269,7 +269,7 @@ class Sweeper:
 
     @property
     def jumped(self) -> bool:
-        """Whether the clocks have come apart since they were last looked at; then mind them before judging anybody."""
+        """Whether the clocks have come apart since the last look: `mind_the_clock` must run before limits count."""
         if self._store.shared_clock:
             return False
         ahead, slept = self._distances()
@@ -295,7 +295,7 @@ class Sweeper:
         self._slept = await self._take_up(_SLEPT, slept)
 
     async def _take_up(self, word: str, apart: int) -> int:
-        """What was noted, or what is so now where nobody has; a clock that only creeps is noted anew."""
+        """What was noted, or what is so now if nothing was; a clock that only drifts is noted anew."""
         kept = distance_on(self._machine, await self._store.get(word))
         if kept is None or (not self._far(apart, kept) and abs(kept - apart) * 2 > self._pace.clock_jump * 1000):
             await self._note(word, apart)
@@ -360,9 +360,9 @@ class Sweeper:
 
 # Settling a store on the wall clock as it is, after that was set: one chunk of the walk at a time (docs/adr/0033).
 #
-#     begin     say by how much every moment is off, and that settling is under way: from now on nobody is told the time
-#     a chunk   move the rows of the next owners of timers, and say how far that has got, in one transaction
-#     the end   move the services, tell the journal, say that it is over: time goes on
+#     begin     say by how much every moment is off, and that settling is under way: from now on the time is not given
+# out     a chunk   move the rows of the next owners of timers, and say how far that has got, in one transaction     the
+# end   move the services, tell the journal, say that it is over: time goes on
 #
 # Any process may do any of these steps, after any other. Two that do the same one at once meet in the word that says
 # how far it has got: one of them finds it changed and decides again.
@@ -408,7 +408,7 @@ async def step(tx: Transaction, seen: ClockReadings) -> BatchResult:
 async def _begin(tx: Transaction, reading: ClockReading, settling: ClockAdjustment, seen: ClockReadings) -> BatchResult:
     before = distance_on(seen.machine, reading.distance)
     if before is None and settling.count == seen.count:
-        before = seen.before  # nobody has noted it, and nobody has settled since this process looked
+        before = seen.before  # no process has noted it, or settled since this process looked
     by = off_by(reading.latest, reading.wall, before, seen.apart)
     if by is None:
         return BatchResult([SettlingStep(settling.count)], CommitEffects())

@@ -29,8 +29,7 @@ from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit
 from allswell.domain.service.calls import ServiceReply
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.service.service import ServiceRow
-from allswell.domain.task.model import Attempt, RequestAnswer, TaskFilter, TaskRow
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Attempt, Policy, RequestAnswer, TaskFilter, TaskRow
 from allswell.engine.mesh import Requested, RequestOptions
 from allswell.engine.submission import Submitted
 from allswell.engine.sync_base import AttemptHandle, LeaseFields, OwnThread, unwrap
@@ -39,7 +38,7 @@ from allswell.errors import AllswellError
 
 
 class SyncHeld(AttemptHandle):
-    """One attempt at one task, held by somebody."""
+    """One attempt at one task, held by an agent."""
 
     def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
         """Prove progress; the answer says how much time is left and whether a check-in is owed."""
@@ -61,6 +60,15 @@ class SyncHeld(AttemptHandle):
         """The provider refuses the command's client, which tries again by itself; nothing: it goes on."""
         self._wait_for(self._held.note_refusal(words))
 
+    def note_repeats(
+        self, words: str, *, asks: bool = False, question: QuestionId | None = None, command: str | None = None
+    ) -> QuestionId | None:
+        """The agent does the same again and again; nothing: it does so no more, and the `question` is taken back.
+
+        With `asks` a human is asked about it, and the answer is the question; the attempt goes on meanwhile.
+        """
+        return self._wait_for(self._held.note_repeats(words, asks=asks, question=question, command=command))
+
     def complete(self, result: object = None, *, command: str | None = None, warning: str = "") -> None:
         """The task is done; `warning` is what a human should know of the attempt all the same."""
         self._wait_for(self._held.complete(result, command=command, warning=warning))
@@ -77,7 +85,7 @@ class SyncHeld(AttemptHandle):
         hold: bool = False,
         warning: str = "",
     ) -> AfterCheck:
-        """What the verification of this attempt's work came to, by whoever supervises it; what follows from that.
+        """Report the verdict of this attempt's verification; the answer says what follows from it.
 
         `why` is its exit code in words, `said` the end of what it printed, `elapsed` in ms. Without `result`, what the
         holder brought when it said that it was done stands. With `hold` the holder keeps a task that it has to mend.
@@ -102,20 +110,22 @@ class SyncHeld(AttemptHandle):
             self._held.fail(error, error_class=error_class, retry_after=retry_after, services=services, command=command)
         )
 
-    def release(self, reason: str = "released", *, delay: Duration = 0, command: str | None = None) -> None:
-        """Give the task back: neither a failure nor a timeout."""
-        self._wait_for(self._held.release(reason, delay=delay, command=command))
+    def release(
+        self, reason: str = "released", *, delay: Duration = 0, command: str | None = None, awaits: str | None = None
+    ) -> None:
+        """Give the task back: neither a failure nor a timeout. With `awaits` it waits for that task's end."""
+        self._wait_for(self._held.release(reason, delay=delay, command=command, awaits=awaits))
 
     def recover(self) -> None:
         """The agent was marked as stalled and has been ended for real: take its task back (O8)."""
         self._wait_for(self._held.recover())
 
-    def end_idle(self, idle: int | None = None, said: str = "") -> None:
-        """This attempt showed no progress for so long and has been ended: back to the pool, and counted (O4).
+    def end_idle(self, idle: int | None = None, said: str = "", repeats: str = "") -> None:
+        """This attempt was ended without progress for `idle`: its task is ready again, and the end is counted (O4).
 
-        `said` is what it printed last, for whoever is asked about it.
+        `said` is what it printed last, for the human who is asked about it; `repeats` what it did again.
         """
-        self._wait_for(self._held.end_idle(idle, said))
+        self._wait_for(self._held.end_idle(idle, said, repeats))
 
     def spend(self, expense: Expense) -> bool:
         """What this attempt has cost so far, also after its end; whether its task has reached what it may."""
@@ -137,12 +147,14 @@ class SyncHeld(AttemptHandle):
         hold: bool = False,
         command: str | None = None,
         denied: Denied | None = None,
+        result: object = UNSET,
     ) -> QuestionId:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer.
 
         `denied` are calls that the agent's program refused: the human may allow one of them for the next attempt.
+        `result` is what the attempt brought: the human may accept that instead of an answer.
         """
-        return self._wait_for(self._held.ask(text, options, hold=hold, command=command, denied=denied))
+        return self._wait_for(self._held.ask(text, options, hold=hold, command=command, denied=denied, result=result))
 
     def delegate(
         self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None, key: str | None = None
@@ -164,10 +176,10 @@ class SyncHeld(AttemptHandle):
         lease: Duration | None = None,
         **wishes: Unpack[RequestOptions],
     ) -> Requested:
-        """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer.
+        """Ask another agent, any agent of a role (`role:NAME`), or an address, and wait for the answer.
 
-        Where nobody answers, this attempt is over and its task waits for the request; what to do instead is `next`, a
-        task of `roles` (this task's own role, if nothing is said), claimed with `lease`.
+        If no answer comes, this attempt is over and its task waits for the request. `next` is then another task, of
+        `roles` (by default this task's role), claimed with `lease`.
         """
         handed: Requested = self._handed(
             self._wait_for(self._held.request(to, kind, summary, roles=roles, lease=lease, **wishes))
@@ -181,7 +193,7 @@ class SyncHeld(AttemptHandle):
     def send_request(
         self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[RequestOptions]
     ) -> TaskId:
-        """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
+        """Ask, and go on. `waits` is how long, in ms, the caller may take to come back when no answer has come."""
         return self._wait_for(self._held.send_request(to, kind, summary, waits=waits, **wishes))
 
     def wait_for(
@@ -195,7 +207,7 @@ class SyncHeld(AttemptHandle):
     ) -> Requested:
         """Wait for a request that this attempt has asked; without `claims` nothing else is claimed if it blocks.
 
-        With `wait` it is waited for so long at most, and what nobody has answered by then is `open`.
+        With `wait` the call waits that long at most; a request without an answer is then `open`.
         """
         handed: Requested = self._handed(
             self._wait_for(self._held.wait_for(request, roles=roles, lease=lease, claims=claims, wait=wait))
@@ -203,7 +215,7 @@ class SyncHeld(AttemptHandle):
         return handed
 
     def is_exhausted(self, request: str) -> bool | None:
-        """Whether nobody has answered a request, and it is about to block the task; None: it has ended, or has."""
+        """Whether a request has no answer and is about to block the task; None: it has ended, or has blocked it."""
         return self._wait_for(self._held.is_exhausted(request))
 
     def inbox(self, *, roles: Sequence[str] = (), mesh: bool = False) -> list[InboxItem]:
@@ -255,7 +267,7 @@ class SyncWatch(OwnThread):
         return self.wait_for(self._open.payload(task))
 
     def result(self, task: str) -> Any:
-        """The result of a task that is done; what its holder says before that was verified is none yet."""
+        """The result of a task that is done; what its holder reports counts only once it is verified."""
         return self.wait_for(self._open.result(task))
 
     def tasks(self, which: TaskFilter | None = None) -> list[TaskRow]:
@@ -299,7 +311,7 @@ class SyncWatch(OwnThread):
         return self.wait_for(self._open.unaccounted())
 
     def admit(self, service: str, policy: BreakerPolicy) -> ServiceReply:
-        """May this service be called now? Whoever finds its breaker half-open is the probe."""
+        """May this service be called now? The first caller that finds its breaker half-open makes the probe."""
         return self.wait_for(self._open.admit(service, policy))
 
     def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> ServiceReply:
@@ -307,7 +319,7 @@ class SyncWatch(OwnThread):
         return self.wait_for(self._open.report(permit, outcome, policy))
 
     def park(self, service: str, delay: int) -> ServiceReply:
-        """Nobody calls this service for so many milliseconds."""
+        """No call to this service for so many milliseconds."""
         return self.wait_for(self._open.park(service, delay))
 
     def ask_for_help(
@@ -320,7 +332,7 @@ class SyncWatch(OwnThread):
         self.wait_for(self._open.ask_for_help(service, cause, reason, message, holds=holds))
 
     def held(self, task: str, token: int, agent: str) -> SyncHeld:
-        """An attempt that somebody holds, to speak for it: nothing is asked before something is said."""
+        """A handle on an attempt that is held. The store is not asked before the first call on it."""
         handed: SyncHeld = self._handed(self._open.held(task, token, agent))
         return handed
 
@@ -335,7 +347,7 @@ class SyncWatch(OwnThread):
         lease: Duration | None = None,
         **wishes: Unpack[RequestOptions],
     ) -> Requested:
-        """Ask another agent for whoever holds an attempt, and wait for the answer: as `SyncLease.request`."""
+        """Ask another agent on behalf of an attempt's holder, and wait for the answer: as `SyncLease.request`."""
         handed: Requested = self._handed(
             self.wait_for(self._open.request(to, kind, summary, held=unwrap(held), roles=roles, lease=lease, **wishes))
         )
@@ -346,7 +358,7 @@ class SyncWatch(OwnThread):
     ) -> list[InboxItem]:
         """The requests that are addressed to this agent, which has these roles; `wait` is as of `claim`.
 
-        With `mesh` those that are addressed to others, where everybody was asked for help. A delivery that was listed
+        With `mesh` also those addressed to others for which all agents were asked for help. A delivery that was listed
         before is not `new`, and ends no wait.
         """
         return self.wait_for(self._open.inbox(agent, roles=roles, wait=wait, mesh=mesh))
@@ -367,7 +379,7 @@ class SyncWatch(OwnThread):
     def decline(
         self, request: str, reason: str = "", *, agent: str, roles: Sequence[str] = (), command: str | None = None
     ) -> None:
-        """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
+        """Decline a request that is addressed to this agent; the agent that asked learns of it at once."""
         self.wait_for(self._open.decline(request, reason, agent=agent, roles=roles, command=command))
 
     def claim(
@@ -380,7 +392,7 @@ class SyncWatch(OwnThread):
         command: str | None = None,
         task: str | None = None,
     ) -> SyncLease | None:
-        """Take one task, or None if there is none within `wait`.
+        """Take one task; None if none becomes ready within `wait`.
 
         With `task` it is that one or none.
         """
@@ -454,7 +466,7 @@ class SyncWatch(OwnThread):
         )
 
     def dismiss(self, what: str, by: str, *, command: str | None = None) -> None:
-        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
+        """Mark a question (it stays open) or the end of a task as seen: it is no longer listed as needing a human."""
         self.wait_for(self._open.dismiss(what, by, command=command))
 
     def unpark(self, service: str, by: str, *, command: str | None = None) -> None:
@@ -480,6 +492,7 @@ class SyncWatch(OwnThread):
         idle: Duration | None = None,
         retries: int | None = None,
         max_cost_usd: float | None = None,
+        max_tokens: int | None = None,
         verify: str | Sequence[str] | None = None,
         key: str | None = None,
     ) -> TaskId:
@@ -505,6 +518,7 @@ class SyncWatch(OwnThread):
                 idle=idle,
                 retries=retries,
                 max_cost_usd=max_cost_usd,
+                max_tokens=max_tokens,
                 verify=verify,
                 key=key,
             )
@@ -543,7 +557,7 @@ class SyncWatch(OwnThread):
         self.wait_for(self._open.submit_prepared(tasks))
 
     def cancel(self, task: str, reason: str = "cancelled", *, command: str | None = None) -> None:
-        """Call a task off, whoever holds it."""
+        """Cancel a task, held or not."""
         self.wait_for(self._open.cancel(task, reason, command=command))
 
     def open_run(
@@ -579,6 +593,7 @@ class SyncWatch(OwnThread):
         by: str = "",
         command: str | None = None,
         max_cost_usd: float | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         """Decide a question; the option acts."""
         self.wait_for(
@@ -591,6 +606,7 @@ class SyncWatch(OwnThread):
                 by=by,
                 command=command,
                 max_cost_usd=max_cost_usd,
+                max_tokens=max_tokens,
             )
         )
 

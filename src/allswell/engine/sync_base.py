@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry, Position
-from allswell.domain.task.model import Handover, RequestAnswer
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Handover, Policy, RequestAnswer
 from allswell.engine.lease import Held, Lease
 from allswell.engine.mesh import Requested
 from allswell.engine.watch import Watch
@@ -62,7 +61,7 @@ class OwnThread:
             self._watch = None
 
     async def _end_all(self) -> None:
-        """Whoever still waits for an answer is told that none will come."""
+        """Callers that still wait for an answer get the error that none will come."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -159,7 +158,7 @@ class OwnThread:
 
 
 class AttemptHandle:
-    """One attempt at one task, held by somebody."""
+    """One attempt at one task, held by an agent."""
 
     def __init__(self, watch: OwnThread, held: Held) -> None:
         self._watch = watch

@@ -11,7 +11,7 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How patient the engine is; seconds."""
 
     store_patience: float = 30.0
-    """How long a command waits for a store that cannot be reached before its caller is told `Unavailable`."""
+    """How long a command waits for a store that cannot be reached before its caller gets `Unavailable`."""
     retry_first: float = 0.05
     """The first pause before a store that failed is tried again; each further one is twice the last."""
     retry_most: float = 1.0
@@ -20,7 +20,7 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sweep_most: float = 1.0
     """The longest a sweeper sleeps when nothing is due: what other processes arm is seen within this time."""
     sweep_busy: float = 0.02
-    """The pause when what is due is locked by somebody else."""
+    """The pause when what is due is locked by another process."""
     set_aside: float = 30.0
     """How long a timer that could not be handled is left alone before it is tried again."""
     follow_poll: float = 0.25

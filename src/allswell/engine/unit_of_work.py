@@ -36,7 +36,7 @@ class CommitEffects(msgspec.Struct):
     """A consequence is waiting to be worked off."""
     events: bool = False
     steps: bool = False
-    """Steps of flows were recorded, for which nobody waits."""
+    """Steps of flows were recorded, for which no caller waits."""
     due: int | None = None
     """The earliest timer that was set."""
 
@@ -86,6 +86,7 @@ class UnitOfWork:
         self._rows = rows
         """As they were read; runs, questions, attempts and leases as they stand now."""
         self._agents: dict[AgentId, Agent | None] = dict(rows.agents)
+        self._health = dict(rows.health)
         self._services = dict(rows.services)
         self._runs_seen: dict[RunId, Run] = {}
         self._before: dict[TaskId, TaskAggregate | None] = dict(self.cases)
@@ -104,6 +105,7 @@ class UnitOfWork:
             self._runs_seen,
             self._services,
             self._agents,
+            self._health,
             rows.questions,
             rows.attempts,
             rows.payloads,
@@ -138,6 +140,7 @@ class UnitOfWork:
             self._enter_outcome(out)
         for agent, record in decision.agents:
             self._agents[agent] = record
+        self._health.update(decision.health)
         for lease in decision.leases:
             self._renew(lease)
         for finished in decision.recorded:
@@ -184,7 +187,7 @@ class UnitOfWork:
         if out.made is not None:
             self._before[id_] = None
             self._made[id_] = out.made
-            self._enter_waits(case)
+        self._enter_waits(case)
         self.cases[id_] = case
         if out.result is not None:
             self._results[id_] = out.result
@@ -281,7 +284,7 @@ class UnitOfWork:
             self._flush_services()
         if self._runs:
             self._flush_runs()
-        if self._agents:
+        if self._agents or self._health:
             self._flush_agents()
         if self._renewed:
             changes.leases += self._renewed.values()
@@ -305,6 +308,11 @@ class UnitOfWork:
             else:
                 (changes.new_agents if known is None else changes.agents).append(record)
                 agents[agent] = record
+        read = self._rows.health
+        for name in sorted(self._health):  # in one order, as new tasks are
+            if (health := self._health[name]) is not read.get(name):
+                (changes.health if name in read else changes.new_health).append((name, health))
+                read[name] = health
 
     def _flush_runs(self) -> None:
         """Runs with their timers: one whose clock stands has none, its question is what it waits for."""

@@ -1,6 +1,6 @@
-"""A wake-up call within one process. It is only ever a hint: whoever waits also looks again by itself.
+"""A wake-up call within one process. It is only ever a hint: every waiter also looks again by itself.
 
-Everybody who works for the watch waits here, thousands of times an hour, nearly always with a limit. So a wait with a
+Every loop of an open store waits here, thousands of times an hour, nearly always with a limit. So a wait with a
 limit is one future with a timer, and not an `asyncio.Event` within an `asyncio.timeout`, which cancels the waiting task
 each time that the limit comes first.
 """
@@ -11,7 +11,7 @@ import asyncio
 
 
 class Waiter:
-    """Rings once; whoever waits for it is woken, and whoever comes later does not wait."""
+    """Rings once: its waiters are woken, and one that comes later does not wait."""
 
     __slots__ = ("rung", "waiting")
 
@@ -20,7 +20,7 @@ class Waiter:
         self.waiting: dict[asyncio.Future[None], None] = {}
 
     def ring(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiters."""
         self.rung = True
         for waiter in self.waiting:
             _wake(waiter)
@@ -58,7 +58,7 @@ class Signal:
         self._bell: Waiter | None = None
 
     def fire(self) -> None:
-        """Wake everybody who is listening."""
+        """Wake all listeners."""
         bell, self._bell = self._bell, None
         if bell is not None:
             bell.ring()

@@ -1,7 +1,7 @@
 """The Python face of the watch: what programs and all other front doors call.
 
-It translates (names to ids, durations to milliseconds, objects to JSON) and decides nothing. Whatever goes in and comes
-out is plain values: the engine behind it, its store and its transactions are nobody else's business.
+It translates (names to ids, durations to milliseconds, objects to JSON) and decides nothing. Arguments and results are
+plain values: callers see nothing of the engine, its store and its transactions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import msgspec
 
@@ -22,6 +22,7 @@ from allswell.domain.lease.model import Agent
 from allswell.domain.mesh.request import FIGURES, InboxItem, MeshFigures
 from allswell.domain.question import Question
 from allswell.domain.rules.command import (
+    AcquireFlow,
     Admit,
     Answer,
     AskForHelp,
@@ -35,7 +36,6 @@ from allswell.domain.rules.command import (
     Park,
     Report,
     Submit,
-    TakeUp,
     Unpark,
 )
 from allswell.domain.rules.event import Entry, Event, Position
@@ -45,8 +45,7 @@ from allswell.domain.service.calls import ServiceReply
 from allswell.domain.service.retry import ErrorClass
 from allswell.domain.service.service import ServiceRow
 from allswell.domain.task.answer import DismissQuestion, DismissTask
-from allswell.domain.task.model import Attempt, State, TaskFilter, TaskRow
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Attempt, Policy, State, TaskFilter, TaskRow
 from allswell.domain.task.resubmit import Resubmit
 from allswell.engine.backend import Backend
 from allswell.engine.budget import limit_run, money
@@ -54,7 +53,7 @@ from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.ids import Ids, run_for_key, task_for_key
 from allswell.engine.lease import Held, Lease
 from allswell.engine.mesh import Mesh, Requested, RequestOptions
-from allswell.engine.submission import RunLookup, TaskMaker, with_ids
+from allswell.engine.submission import BulkSubmission, RunLookup, Submitted, TaskMaker, named, renewals, with_ids
 from allswell.engine.timings import Timings
 from allswell.engine.wakeup import Signal, Waiter, either
 from allswell.errors import AllswellError, Refused, Unavailable
@@ -62,16 +61,12 @@ from allswell.store.views import Outbox, Views
 from allswell.timing.clock import Clock
 from allswell.timing.loops import OwnLoop
 
-if TYPE_CHECKING:
-    from allswell.engine.submission import Submitted
-
-
 # Following the journal: every event once, in order, from where one left off.
 #
 # A follower with a name has a durable cursor. Its handler is called with events in order; the cursor moves on when it
 # has
 # returned, so an event is delivered at least once: after a crash the last few may come again, with the same positions.
-# A handler that fails is called again with the same events after a pause; it holds up nobody but itself.
+# A handler that fails is called again with the same events after a pause; other followers go on.
 
 CHUNK = 500
 log = logging.getLogger(__name__)
@@ -119,7 +114,7 @@ async def follow(engine: Backend, name: str, handler: Callable[[Sequence[Entry]]
             wait = engine.pace.follow_poll * (0.75 + engine.rng() / 2)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - a follower that fails is nobody else's trouble
+        except Exception as error:  # noqa: BLE001 - a follower that fails must not stop others
             log.warning("follower %s failed and will try again in %.2f s: %r", name, pause, error)
             wait = pause
             pause = min(pause * 2, engine.pace.retry_most)
@@ -128,7 +123,7 @@ async def follow(engine: Backend, name: str, handler: Callable[[Sequence[Entry]]
 
 # The reading half of a watch: what can be looked at, and what tells that it is worth looking again.
 #
-# Everything here is plain values; nothing is changed, and nobody waits for writers.
+# Everything here is plain values. Reading changes nothing and waits for no writer.
 
 
 class WatchViews:
@@ -161,7 +156,7 @@ class WatchViews:
         return None if payload is None else msgspec.json.decode(payload)
 
     async def result(self, task: str) -> Any:  # noqa: ANN401 - whatever the holder gave
-        """The result of a task that is done; what its holder says before that was verified is none yet."""
+        """The result of a task that is done; what its holder reports counts only once it is verified."""
         _, result = await self._engine.store.view_payload(TaskId(task))
         row = None if result is None else await self._engine.store.view_task(TaskId(task))
         return None if result is None or row is None or row.task.state != State.DONE else msgspec.json.decode(result)
@@ -196,7 +191,7 @@ class WatchViews:
 
     async def agents(self) -> list[Agent]:
         """Agents that have missed check-ins."""
-        return [agent for agent in await self._engine.store.view_agents() if not agent.standing]
+        return await self._engine.store.view_agents()
 
     async def services(self) -> list[ServiceRow]:
         """Services that something is, or was, held against."""
@@ -217,7 +212,7 @@ class WatchViews:
     # --- when to look again: listen first, then look, then wait, and no call is lost ----------------------------------
 
     def on_ready(self) -> Waiter:
-        """What rings when a task may have become ready. It is a hint: whoever waits for it also looks by itself."""
+        """What rings when a task may have become ready. It is a hint: its caller must also look at intervals."""
         return self._engine.ready.listen()
 
     def on_event(self) -> Waiter:
@@ -236,7 +231,7 @@ class GuardWatch(WatchViews):
         self._ids = ids
 
     async def admit(self, service: str, policy: BreakerPolicy) -> ServiceReply:
-        """May this service be called now? Whoever finds its breaker half-open is the probe."""
+        """May this service be called now? The first caller that finds its breaker half-open makes the probe."""
         return _told(await self._engine.do(Admit(self._ids.command(), service, policy)))
 
     async def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> ServiceReply:
@@ -244,7 +239,7 @@ class GuardWatch(WatchViews):
         return _told(await self._engine.do(Report(self._ids.command(), permit, outcome, policy)))
 
     async def park(self, service: str, delay: int) -> ServiceReply:
-        """Nobody calls this service for so many milliseconds."""
+        """No call to this service for so many milliseconds."""
         return _told(await self._engine.do(Park(self._ids.command(), service, delay)))
 
     async def ask_for_help(
@@ -273,7 +268,7 @@ class MeshWatch(GuardWatch):
         self._mesh = mesh
 
     def held(self, task: str, token: int, agent: str) -> Held:
-        """An attempt that somebody holds, to speak for it: nothing is asked before something is said."""
+        """A handle on an attempt that is held. The store is not asked before the first call on it."""
         return Held(self._engine, self._ids, TaskId(task), Token(token), AgentId(agent), self._mesh)
 
     async def request(
@@ -287,7 +282,7 @@ class MeshWatch(GuardWatch):
         lease: Duration | None = None,
         **wishes: Unpack[RequestOptions],
     ) -> Requested:
-        """Ask another agent for whoever holds an attempt, and wait for the answer: as `Lease.request`."""
+        """Ask another agent on behalf of an attempt's holder, and wait for the answer: as `Lease.request`."""
         return await held.request(to, kind, summary, roles=roles, lease=lease, **wishes)
 
     async def inbox(
@@ -295,7 +290,7 @@ class MeshWatch(GuardWatch):
     ) -> list[InboxItem]:
         """The requests that are addressed to this agent, which has these roles; `wait` is as of `claim`.
 
-        With `mesh` those that are addressed to others, where everybody was asked for help. A delivery that was listed
+        With `mesh` also those addressed to others for which all agents were asked for help. A delivery that was listed
         before is not `new`, and ends no wait.
         """
         return await self._mesh.inbox(agent, roles, wait=parse(wait, where="wait") / 1_000, mesh=mesh)
@@ -318,7 +313,7 @@ class MeshWatch(GuardWatch):
     async def decline(
         self, request: str, reason: str = "", *, agent: str, roles: Sequence[str] = (), command: str | None = None
     ) -> None:
-        """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
+        """Decline a request that is addressed to this agent; the agent that asked learns of it at once."""
         await self._mesh.decline(request, reason, agent=agent, roles=roles, command=command)
 
 
@@ -398,7 +393,7 @@ class Claiming(MeshWatch):
         command: str | None = None,
         task: str | None = None,
     ) -> Lease | None:
-        """Take one task, or None if there is none within `wait`.
+        """Take one task; None if none becomes ready within `wait`.
 
         With `task` it is that one or none.
         """
@@ -496,7 +491,6 @@ class DecisionWatch(Claiming):
         are in the run of the old ones, which must be open, or in `run`. Under the same `command` it is done once, and
         answered with the same ids.
         """
-        from allswell.engine.submission import named, renewals
 
         def new_id(old: TaskId) -> TaskId:
             return self._ids.task() if command is None else task_for_key(f"retry {command} {old}")
@@ -506,7 +500,7 @@ class DecisionWatch(Claiming):
         return named(made)
 
     async def dismiss(self, what: str, by: str, *, command: str | None = None) -> None:
-        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
+        """Mark a question (it stays open) or the end of a task as seen: it is no longer listed as needing a human."""
         id_ = self._command(command)
         seen = DismissQuestion(id_, QuestionId(what), by) if what[:2] == "q_" else DismissTask(id_, TaskId(what), by)
         await self._engine.do(seen)
@@ -520,7 +514,7 @@ class DecisionWatch(Claiming):
 
 
 def to_nobody(*_: object) -> None:
-    """For whoever is not asked to hear."""
+    """Called where no callback was given."""
 
 
 class Watch(DecisionWatch):
@@ -571,6 +565,7 @@ class Watch(DecisionWatch):
         idle: Duration | None = None,
         retries: int | None = None,
         max_cost_usd: float | None = None,
+        max_tokens: int | None = None,
         verify: str | Sequence[str] | None = None,
         key: str | None = None,
     ) -> TaskId:
@@ -594,6 +589,7 @@ class Watch(DecisionWatch):
             "idle": idle,
             "retries": retries,
             "max_cost_usd": max_cost_usd,
+            "max_tokens": max_tokens,
             "verify": verify,
             "key": key,
         }
@@ -621,8 +617,6 @@ class Watch(DecisionWatch):
         a new one opened, with `run_timeout` and `run_cost` (USD). `told` hears the ids, in the order of the tasks;
         `progress` how many were looked at, and then how many of how many were submitted.
         """
-        from allswell.engine.submission import BulkSubmission
-
         joining = RunLookup(self.views, None if run_timeout is None else parse(run_timeout, where="run_timeout"))
         bulk = BulkSubmission(
             self._maker,
@@ -650,7 +644,7 @@ class Watch(DecisionWatch):
         return self._maker.policy_for(role)
 
     async def cancel(self, task: str, reason: str = "cancelled", *, command: str | None = None) -> None:
-        """Call a task off, whoever holds it."""
+        """Cancel a task, held or not."""
         await self._engine.do(Cancel(self._command(command), TaskId(task), reason))
 
     async def open_run(
@@ -689,6 +683,7 @@ class Watch(DecisionWatch):
         by: str = "",
         command: str | None = None,
         max_cost_usd: float | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         """Decide a question; the option acts."""
         row = await self.question(question)
@@ -696,7 +691,7 @@ class Watch(DecisionWatch):
         made = await self.prepare([{"run": run, **fields} for fields in subtasks])
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
         id_, cost = self._command(command), None if max_cost_usd is None else money(max_cost_usd, "max_cost_usd")
-        await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by, cost))
+        await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by, cost, max_tokens))
 
     # --- for those who speak for others: supervisors, flows, the command line -----------------------------------------
 
@@ -707,7 +702,7 @@ class Watch(DecisionWatch):
     async def take_up(
         self, run: RunId, name: str, *, limit: int, length: int, agent: str, is_dead: Callable[[str], bool]
     ) -> FlowHold:
-        """Take a Python flow up, made if it is new; `Refused` while somebody else runs it.
+        """Run a Python flow; a new one is made, and one that another process runs is `Refused`.
 
         `limit` bounds this attempt, `length` is how often the hold is renewed, both in ms. `is_dead` says of a holder
         whether it is certain that its process is gone; then its time is not waited out.
@@ -718,7 +713,7 @@ class Watch(DecisionWatch):
         if row is not None and row.lease is not None and is_dead(row.lease.agent):
             dead = row.lease.token
         sent = asyncio.get_running_loop().time()
-        granted = await self._engine.do(TakeUp(self._ids.command(), new, AgentId(agent), length, dead))
+        granted = await self._engine.do(AcquireFlow(self._ids.command(), new, AgentId(agent), length, dead))
         return FlowHold(self._engine, run, self.hold(granted, sent) if isinstance(granted, Granted) else None)
 
     async def notice(self, event: Event) -> None:

@@ -49,7 +49,7 @@ from allswell.remote.wire import (
 )
 from allswell.store.views import Views
 from allswell.timing.clock import Clock
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 # A server as its watch has it: what is sent is sent again while nothing answers, as long as a store is waited for.
 #

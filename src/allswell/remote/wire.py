@@ -24,6 +24,7 @@ from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.mesh.respond import RequestStands
 from allswell.domain.notify.delivery import Delivery
 from allswell.domain.rules.command import (
+    AcquireFlow,
     Admit,
     CheckIn,
     CheckInAgain,
@@ -32,8 +33,8 @@ from allswell.domain.rules.command import (
     MoveOn,
     Park,
     Report,
-    TakeUp,
     Verified,
+    wire_name,
 )
 from allswell.domain.rules.query import QUERIES, answer_of
 from allswell.domain.service.calls import ServiceReply
@@ -42,13 +43,13 @@ from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused,
 VERSION = 1
 WAIT_MOST = 45_000
 """Milliseconds that one call may be waited for: what stands between two machines cuts longer ones off."""
-COMMANDS: Mapping[str, type[Command]] = {kind.__name__: kind for kind in ACT_OF}
+COMMANDS: Mapping[str, type[Command]] = {wire_name(kind): kind for kind in ACT_OF}
 ANSWERS: Mapping[type[Command], Any] = {
     Claim: list[Granted],
     CheckIn: Orders,
     CheckInAgain: Orders,
     MoveOn: list[Granted] | RequestStands | None,
-    TakeUp: Granted | str | None,
+    AcquireFlow: Granted | str | None,
     Admit: ServiceReply,
     Report: ServiceReply,
     Park: ServiceReply,
@@ -139,7 +140,7 @@ CALLS: Mapping[str, RemoteCall] = {
 
 def said(command: Command) -> EncodedCommand:
     """A command as it travels."""
-    return EncodedCommand(type(command).__name__, Raw(msgspec.json.encode(command)))
+    return EncodedCommand(wire_name(type(command)), Raw(msgspec.json.encode(command)))
 
 
 def heard(one: EncodedCommand) -> Command | None:

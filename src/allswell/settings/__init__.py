@@ -16,8 +16,8 @@ work are refused when they are loaded, all at once, each with the file and the l
 
 from allswell.settings.load import load, look
 from allswell.settings.schema import SETTINGS, Setting
-from allswell.settings.settings import Row, Settings
+from allswell.settings.settings import SettingRow, Settings
 from allswell.settings.sources import SettingsProblem
 from allswell.settings.values import SettingKind
 
-__all__ = ["SETTINGS", "Row", "Setting", "SettingKind", "Settings", "SettingsProblem", "load", "look"]
+__all__ = ["SETTINGS", "Setting", "SettingKind", "SettingRow", "Settings", "SettingsProblem", "load", "look"]

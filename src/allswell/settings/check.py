@@ -10,6 +10,7 @@ from allswell.domain.check.fleet import (
     WorkerLimits,
     busy_is_not_stalled,
     checkins_work,
+    conflicts_have_agents,
     folders_apart,
     grace_fits_lease,
     long_after_visibility,
@@ -58,6 +59,9 @@ def findings(settings: Settings) -> list[Finding]:
     told += grace_fits_lease(settings.fleet, int(settings.value("fleet.lease") or 0))
     own = {role: next((given.source.place for given in table.values()), None) for role, table in settings.roles.items()}
     told += roles_set_up(settings.fleet, own)
+    conflicts = settings.given.get("conflict_role")
+    role, place = ("", None) if conflicts is None else (str(conflicts.value or ""), conflicts.source.place)
+    told += conflicts_have_agents(settings.fleet, role, place)
     told += session_of_whom(settings.fleet)
     common = {one.rule for one in told if worth_telling(one)}
     for role in settings.known_roles():

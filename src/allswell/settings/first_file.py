@@ -1,7 +1,8 @@
 """The first `allswell.toml` of a project: which coding agents are on this machine, and how each is run under watch.
 
-Only what was found is written, with the two settings that matter most: a working tree for each task, and an end for
-what shows no progress. Nothing is overwritten, and no link is written through.
+Only what was found is written, with the settings that matter most: a working tree for each task, which begins with the
+work of what the task needs, and an end for what shows no progress. Nothing is overwritten, and no link is written
+through.
 """
 
 from __future__ import annotations
@@ -24,29 +25,73 @@ _GITIGNORE_MOST = 1 << 20
 IDLE = "10m"
 
 
+PROMPT = """
+{name}
+
+{payload}
+
+{handover}
+
+You work unattended. With the tools of the MCP server allswell you report what you have done (checkin), ask a human what
+you cannot decide (ask), and say how it ended (done, fail).
+"""
+"""The prompt of an agent that has our tools."""
+SERVER = '{"mcpServers":{"allswell":{"command":"allswell","args":["mcp"],"alwaysLoad":true}}}'
+"""Our MCP server as Claude Code is told of it: within an attempt it speaks for that attempt."""
+_FROM_ATTEMPT = ("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE")
+CODEX_SERVER = (
+    'mcp_servers.allswell={command="allswell",args=["mcp"],env_vars=['
+    + ",".join(f'"ALLSWELL_{name}"' for name in _FROM_ATTEMPT)
+    + '],default_tools_approval_mode="approve",required=true}'
+)
+"""The same for Codex, which hands no variable on to a server that is not named."""
+
+
 class KnownAgent(msgspec.Struct, frozen=True):
     """A coding agent that can be run without somebody at its terminal."""
 
     name: str
     command: tuple[str, ...]
     pass_env: tuple[str, ...] = ()
-    about: str = ""
+    about: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    """Words of its command that give it our tools, in front of the prompt or behind all others."""
 
 
 KNOWN: tuple[KnownAgent, ...] = (
     KnownAgent(
         "claude",
-        ("claude", "-p", "{prompt}", "--output-format", "stream-json", "--verbose", "--permission-mode", "acceptEdits"),
+        (
+            *("claude", "-p", "{prompt}", "--output-format", "stream-json", "--verbose", "--include-partial-messages"),
+            *("--permission-mode", "acceptEdits", "--allowedTools", "Bash,mcp__allswell"),
+        ),
         ("ANTHROPIC_*", "CLAUDE_*"),
-        "Claude Code; its events are read as they come. --max-budget-usd would cap a session.",
+        (
+            "Claude Code; its events are read as they come. --max-budget-usd would cap a session.",
+            "It may edit files and run any command, such as tests and commits: no human is there to be asked. Less",
+            'than Bash is "Bash(npm test *),Bash(git commit *),mcp__allswell", for example.',
+        ),
+        ("--mcp-config", SERVER),
     ),
     KnownAgent(
         "codex",
         ("codex", "exec", "--json", "--sandbox", "workspace-write", "{prompt}"),
         ("OPENAI_*", "CODEX_*"),
-        "Codex; its events are read as they come.",
+        (
+            "Codex; its events are read as they come. Its own sandbox lets commands write into its folder only: what",
+            "is left uncommitted there is committed by Allswell.",
+        ),
+        ("-c", CODEX_SERVER),
     ),
-    KnownAgent("gemini", ("gemini", "--approval-mode", "auto_edit", "-p", "{prompt}"), ("GEMINI_*", "GOOGLE_*")),
+    KnownAgent(
+        "gemini",
+        (
+            *("gemini", "--skip-trust", "--output-format", "stream-json", "--approval-mode", "auto_edit"),
+            *("-p", "{prompt}"),
+        ),
+        ("GEMINI_*", "GOOGLE_*"),
+        ("Gemini CLI; its events are read as they come. It may edit files; for commands see its --allowed-tools.",),
+    ),
     KnownAgent("opencode", ("opencode", "run", "{prompt}"), ("ANTHROPIC_*", "OPENAI_*")),
     KnownAgent("cursor-agent", ("cursor-agent", "-p", "{prompt}"), ("CURSOR_*",)),
     KnownAgent("aider", ("aider", "--yes-always", "--message", "{prompt}"), ("ANTHROPIC_*", "OPENAI_*")),
@@ -60,20 +105,38 @@ def agents_on(path: str | None) -> list[KnownAgent]:
     return [one for one in KNOWN if shutil.which(one.name, path=path) is not None]
 
 
-def written(agents: Sequence[KnownAgent], *, worktree: bool, concurrency: int = 1) -> str:
-    """The text of a first `allswell.toml`; with an example that is commented out, where there is no agent."""
-    head = "# Made by `allswell init`. `allswell check` reads it, `allswell config` lists every setting.\n"
+def written(agents: Sequence[KnownAgent], *, worktree: bool, concurrency: int = 1, tools: bool = True) -> str:
+    """The text of a first `allswell.toml`; with an example that is commented out, where there is no agent.
+
+    `tools` is whether `allswell mcp` can run here.
+    """
+    head = (
+        "# Made by `allswell init`. `allswell check` reads it, `allswell config` lists every setting.\n\n"
+        "# A task in a working tree of its own begins with the branches of what it needs, merged.\n"
+        "bring_needs = true\n"
+    )
     if not agents:
-        example = _entry(KNOWN[0], worktree=worktree, concurrency=concurrency)
+        example = _entry(KNOWN[0], worktree=worktree, concurrency=concurrency, tools=tools)
         lines = "".join(f"# {line}\n" for line in example.strip().splitlines())
         return f"{head}\n# No agent was found on PATH. Any command can be one:\n{lines}"
-    return head + "".join(_entry(one, worktree=worktree, concurrency=concurrency) for one in agents)
+    return head + "".join(_entry(one, worktree=worktree, concurrency=concurrency, tools=tools) for one in agents)
 
 
-def _entry(agent: KnownAgent, *, worktree: bool, concurrency: int) -> str:
-    lines = ["", f"[agents.{agent.name}]"]
-    lines += [f"# {agent.about}"] if agent.about else []
-    lines.append(f"command = {_list(agent.command)}")
+def command_of(agent: KnownAgent, *, tools: bool) -> tuple[str, ...]:
+    """The command of an agent, with our tools or without."""
+    if not tools or not agent.tools:
+        return agent.command
+    before = len(agent.command) - (agent.command[-1] == "{prompt}")
+    return (*agent.command[:before], *agent.tools, *agent.command[before:])
+
+
+def _entry(agent: KnownAgent, *, worktree: bool, concurrency: int, tools: bool) -> str:
+    lines = ["", f"[agents.{agent.name}]", *(f"# {line}" for line in agent.about)]
+    lines.append(f"command = {_list(command_of(agent, tools=tools))}")
+    if tools and agent.tools:
+        lines.append(f'prompt = """{PROMPT}"""')
+    elif agent.tools:
+        lines.append("# To let it ask, check in and finish by tools: install allswell[mcp], and set this up again.")
     lines += [f"pass_env = {_list(agent.pass_env)}"] if agent.pass_env else []
     lines += [f"concurrency = {concurrency}"] if concurrency != 1 else []
     if worktree:
@@ -90,7 +153,12 @@ def _entry(agent: KnownAgent, *, worktree: bool, concurrency: int) -> str:
 
 
 def _list(words: Sequence[str]) -> str:
-    return "[" + ", ".join(msgspec.json.encode(word).decode() for word in words) + "]"
+    return "[" + ", ".join(map(_quoted, words)) + "]"
+
+
+def _quoted(word: str) -> str:
+    """A word as TOML; one with quotes in it stays readable."""
+    return f"'{word}'" if '"' in word and "'" not in word else msgspec.json.encode(word).decode()
 
 
 def check_place(folder: Path) -> None:

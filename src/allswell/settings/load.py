@@ -12,7 +12,7 @@ import msgspec
 from allswell.domain.check.model import Location
 from allswell.domain.scopes import limit_rules
 from allswell.domain.service.breaker import breaker_rules
-from allswell.domain.task.policy import broken_rules
+from allswell.domain.task.model import broken_rules
 from allswell.domain.values import Requirement, nearest, require
 from allswell.engine.timings import pace_rules
 from allswell.errors import Refused
@@ -91,6 +91,7 @@ def look(
         settings = msgspec.structs.replace(
             settings,
             agents=tables.fleet(settings.known_roles()),
+            own_prices=tables.prices(),
             told=tables.sinks(),
             hooked=tables.hooks(),
             secrets=tables.secrets(),
@@ -197,7 +198,7 @@ def _split(path: Path_) -> tuple[str | None, str]:
 def _unknown(name: str, role: str | None) -> str:
     """What to say about a name that is no setting."""
     if role is not None and name in SETTINGS:
-        return f"{name} cannot be set for a role; it holds for the whole watch"
+        return f"{name} cannot be set for a role; it holds for all roles"
     where = "" if role is None else " that a role can have"
     known = (*SETTINGS, *NAMED_TABLES) if role is None else PER_ROLE
     return f"no such setting: {name!r}{where}; {hint(name, known)}"

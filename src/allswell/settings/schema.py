@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from allswell.domain.agents.evidence import SILENCE
+from allswell.domain.agents.evidence import REPEAT_LIMIT, SILENCE
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.usage import SESSION_MARGIN, USAGE_LIMIT_PAUSE
 from allswell.domain.build.limits import BUILD
@@ -22,8 +22,8 @@ from allswell.domain.scopes import DEFAULT as LIMITS
 from allswell.domain.scopes import ScopeKind
 from allswell.domain.service.breaker import DEFAULT as BREAKER
 from allswell.domain.service.breaker import Then
-from allswell.domain.task.policy import DEFAULT as POLICY
-from allswell.domain.task.policy import DELEGATION_TIMEOUT
+from allswell.domain.task.model import DEFAULT as POLICY
+from allswell.domain.task.model import DELEGATION_TIMEOUT
 from allswell.domain.values import hide
 from allswell.domain.worker.limits import HEALTH, Layers
 from allswell.domain.worker.message import MESSAGES
@@ -148,6 +148,14 @@ _ALL = (
         " not inherit it.",
         none="off",
     ),
+    Setting(
+        "repeat_limit",
+        SettingKind.COUNT,
+        REPEAT_LIMIT,
+        "After this number of rounds of the same tool call with the same answer, or of two calls in turn, that is no"
+        " progress any more; after twice as many a human is asked. Agents can have their own.",
+        none="off",
+    ),
     _policy(
         "checkpoint_interval",
         SettingKind.DURATION,
@@ -211,6 +219,15 @@ _ALL = (
         none="off",
     ),
     Setting(
+        "max_tokens",
+        SettingKind.COUNT,
+        None,
+        "How many tokens the attempts at one task may use together, in and out, those from a cache included, as the"
+        " agents report them; then it is ended, its work kept, and a human asked.",
+        per_role=True,
+        none="off",
+    ),
+    Setting(
         "max_cost_usd_per_day",
         SettingKind.MONEY,
         None,
@@ -240,6 +257,21 @@ _ALL = (
         SettingKind.COUNT,
         "verify_attempts",
         "After this number of failed verifications of a task a human is asked; until then it goes back to its agent.",
+    ),
+    # What a task in a worktree begins with.
+    Setting(
+        "bring_needs",
+        SettingKind.FLAG,
+        False,
+        "Whether a task in a worktree begins with the branches of what it needs, merged. `allswell init` sets it.",
+    ),
+    Setting(
+        "conflict_role",
+        SettingKind.TEXT,
+        None,
+        "The role whose agent, in a worktree, gets once what does not merge then, to resolve it. Otherwise a human is"
+        " asked.",
+        none="off",
     ),
     # How long scopes may take.
     *(_timeout(kind, what) for kind, what in _SCOPES.items()),
@@ -422,6 +454,14 @@ _ALL = (
         "Time until the mesh channel is notified of a blocked task.",
     ),
     Setting("mesh.remind", SettingKind.DURATION, ESCALATION.remind, "How often it is notified again.", none="never"),
+    Setting(
+        "public_url",
+        SettingKind.TEXT,
+        None,
+        "The address under which people elsewhere reach `allswell serve`, such as https://watch.example.org. Where it"
+        " is https, alerts about questions have links that answer them.",
+        none="off",
+    ),
     # Requests between agents.
     *(setting for kind in REQUESTS for setting in _requests(kind)),
     Setting(
@@ -539,7 +579,7 @@ _ALL = (
 
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
 PER_ROLE = tuple(setting.name for setting in _ALL if setting.per_role)
-NAMED_TABLES = ("agents", "usage", "compaction", "sinks", "hooks", "webhook_secrets")
+NAMED_TABLES = ("agents", "usage", "compaction", "prices", "sinks", "hooks", "webhook_secrets")
 """Tables that are not settings by name; `tables.py` reads them."""
 TABLES = frozenset(name.partition(".")[0] for name in SETTINGS if "." in name) | {"roles"}
 ROLES: Mapping[str, Mapping[str, Value]] = {
@@ -552,7 +592,7 @@ ROLES: Mapping[str, Mapping[str, Value]] = {
 
 def schema() -> dict[str, Any]:
     """What `allswell.toml` may hold."""
-    from allswell.settings.tables import AGENT, COMPACTION, HOOK, SINK, USAGE
+    from allswell.settings.tables import AGENT, COMPACTION, HOOK, PRICE, SINK, USAGE
 
     top: dict[str, Any] = {}
     for setting in SETTINGS.values():
@@ -570,6 +610,13 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "description": "The agents of the fleet: each a command, a function of Python, or remote.",
         "additionalProperties": _table({name: shape(kind) for name, kind in AGENT.items()}),
+    }
+    price = _table({name: shape(kind) for name, kind in PRICE.items()})
+    top["prices"] = {
+        "type": "object",
+        "description": "By how the names of models begin, what a million of their tokens cost, in dollars: for costs"
+        " that a client has not told yet. Tokens of the cache cost what is said, else as much as others.",
+        "additionalProperties": price | {"required": ["input", "output"]},
     }
     top["sinks"] = {
         "type": "object",

@@ -16,7 +16,7 @@ from allswell.domain.mesh.request import KINDS, Escalation, MeshFigures, Request
 from allswell.domain.scopes import HardLimits, ScopeLimits, Timeouts
 from allswell.domain.service.breaker import BreakerPolicy
 from allswell.domain.service.retry import RetryPolicy
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.domain.values import command_of, hide, scheme_of
 from allswell.engine.budget import Budgets
 from allswell.engine.timings import HealthThresholds, Timings
@@ -26,6 +26,7 @@ from allswell.settings.sources import USER, Part, SettingsProblem, Source, user_
 from allswell.settings.values import SettingKind, Value
 
 if TYPE_CHECKING:
+    from allswell.domain.agents.cost import Price
     from allswell.domain.agents.fleet import AgentSpec, Fleet
     from allswell.domain.notify.spec import HookSpec, SinkSpec
     from allswell.domain.question import Pause
@@ -44,22 +45,21 @@ class SourcedValue(msgspec.Struct, frozen=True):
     source: Source
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One setting, explained."""
+class SettingRow(msgspec.Struct, frozen=True):
+    """One setting; `kind` tells what the value is: a `duration` is whole milliseconds. `shown` is it for people."""
 
     name: str
     role: str
     """Whose it is, where it is a role's own."""
+    kind: str
     value: Value
     default: Value
+    shown: str
+    shown_default: str
     source: str
     where: str
-    kind: str
     env: str
     description: str
-    shown: str
-    """The value as people read it."""
-    shown_default: str
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -83,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True):
     """What the files say about sinks, if they say anything."""
     secrets: Mapping[str, tuple[str, ...]] = {}
     """By host, the variables that hold what signs webhook requests to it."""
+    own_prices: Mapping[str, Price] = {}
+    """What the files say about prices of models."""
     hooked: Mapping[str, HookSpec] = {}
     """What the files say about hooks."""
     found: str | None = None
@@ -99,7 +101,26 @@ class Settings(msgspec.Struct, frozen=True):
         """The agents that are set up here; `Refused` if anything is wrong with them."""
         from allswell.domain.agents.fleet import Fleet
 
-        return self.without("agents").agents or Fleet()
+        fleet = self.without("agents").agents or Fleet()
+        limit = self.repeat_limit or 0
+        specs = {
+            name: spec if spec.repeat_limit is not None else msgspec.structs.replace(spec, repeat_limit=limit)
+            for name, spec in fleet.agents.items()
+        }
+        return msgspec.structs.replace(fleet, agents=specs)
+
+    @property
+    def repeat_limit(self) -> int | None:
+        """After so many rounds what an agent repeats is no progress any more; None: it is not looked for."""
+        limit = self.value("repeat_limit")
+        return int(limit) or None if isinstance(limit, int) else None
+
+    @property
+    def prices(self) -> Mapping[str, Price]:
+        """What models cost, where their client has not told it yet: the rows of the files, and our own table."""
+        from allswell.domain.agents.cost import with_own
+
+        return with_own(self.own_prices)
 
     @property
     def sinks(self) -> Mapping[str, SinkSpec]:
@@ -110,6 +131,13 @@ class Settings(msgspec.Struct, frozen=True):
     def hooks(self) -> Mapping[str, HookSpec]:
         """What becomes of webhooks from elsewhere; `Refused` if anything is wrong with them."""
         return self.without("hooks").hooked
+
+    @property
+    def public_origin(self) -> str | None:
+        """What the answer links in alerts begin with; None: `public_url` is not set, or is no host over TLS."""
+        from allswell.domain.access.answer_link import https_origin  # it loads OpenSSL, which takes its time
+
+        return https_origin(str(self.value("public_url") or ""))
 
     @property
     def known_agents(self) -> Mapping[str, AgentSpec]:
@@ -300,21 +328,21 @@ class Settings(msgspec.Struct, frozen=True):
 
     # --- explaining ---------------------------------------------------------------------------------------------------
 
-    def explain(self) -> list[Row]:
+    def explain(self) -> list[SettingRow]:
         """A row for every setting, and for what roles have of their own."""
         rows = [self.explain_one(name) for name in SETTINGS]
         for role in self.known_roles():
             rows += [self.explain_one(name, role) for name in PER_ROLE if self._own(name, role) is not None]
         return rows
 
-    def explain_one(self, name: str, role: str = "") -> Row:
+    def explain_one(self, name: str, role: str = "") -> SettingRow:
         """A row for one setting; for a role, what it has of its own or inherits."""
         setting = SETTINGS[name]
         given = self._given(name, role)
         value, default = given.value, ROLES.get(role, {}).get(name, setting.default)
         if name == "store":
             value, default = hide(str(value or self.default_store)), hide(self.default_store)
-        return Row(
+        return SettingRow(
             name=f"roles.{role}.{name}" if role else name,
             role=role,
             value=value,

@@ -1,4 +1,4 @@
-"""Reading tables that are not settings by name: agents, sinks, hooks, `[usage]`, `[compaction]`, `[webhook_secrets]`.
+"""Reading tables that are not settings by name: agents, prices, sinks, hooks, `[usage]`, `[webhook_secrets]` and such.
 
 Reading is strict: every mistake has its line, and all of them are told at once. What a file says in such a table is
 merged, field by field, over what a weaker file says. Rules about the whole of a table stand in the domain, beside the
@@ -8,10 +8,12 @@ spec that is made of it; here it is about names, kinds of values, and places.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
 from typing import Any, TypeVar
 
 import msgspec
 
+from allswell.domain.agents.cost import Price
 from allswell.domain.agents.fleet import AgentSpec, CompactionSpec, Fleet, UsageSpec, wrong_with_agent
 from allswell.domain.notify.spec import TABLE, HookSpec, SinkSpec, wrong_with_hook, wrong_with_secrets, wrong_with_sink
 from allswell.domain.task.submit import check_name
@@ -24,6 +26,8 @@ S = TypeVar("S")
 Fields = Mapping[str, FieldKind]
 AGENT: Fields = {
     "command": SettingKind.WORDS,
+    "acp": SettingKind.WORDS,
+    "resume": SettingKind.WORDS,
     "function": SettingKind.PROSE,
     "remote": SettingKind.FLAG,
     "role": SettingKind.PROSE,
@@ -35,7 +39,10 @@ AGENT: Fields = {
     "pass_env": SettingKind.NAMES,
     "account": SettingKind.PROSE,
     "context_window": SettingKind.COUNT,
+    "defer": SettingKind.NAMES,
+    "repeat_limit": SettingKind.COUNT,
     "worktree": SettingKind.FLAG,
+    "ends_with_question": ("ask", "done"),
     "idle": SettingKind.DURATION,
     "grace": SettingKind.DURATION,
 }
@@ -90,6 +97,10 @@ SINK: Fields = {
 }
 
 
+PRICE: Fields = dict.fromkeys(("input", "output", "cached", "cache_write"), SettingKind.PRICE)
+"""What a million tokens of a model cost, in dollars; those of the cache cost as much as `input` if not set."""
+
+
 class TableKind(msgspec.Struct, frozen=True):
     """One of these tables."""
 
@@ -107,6 +118,7 @@ KINDS = (
     TableKind("agents", "agents", AGENT, "claude", "cwd"),
     TableKind("usage", "agents", USAGE),
     TableKind("compaction", "agents", COMPACTION),
+    TableKind("prices", "figures", PRICE, "claude-sonnet-5"),
     TableKind("sinks", "sinks", SINK, "oncall", "key"),
     TableKind("hooks", "hooks", HOOK, "deploys", "secret_file"),
     TableKind(TABLE, "sinks", None),
@@ -198,6 +210,21 @@ class TableReading:
         """What becomes of webhooks from elsewhere."""
         return self._specs("hooks", HookSpec, wrong_with_hook)
 
+    def prices(self) -> dict[str, Price]:
+        """By how the names of models begin, what they cost."""
+        prices = {}
+        for path, values in self._values.items():
+            if path[0] != "prices" or path in self._unread:
+                continue
+            missing = " and ".join(name for name in ("input", "output") if name not in values)
+            if missing:
+                self._wrong(f"{'.'.join(path)} needs {missing}", self._sources[path], "figures")
+            else:
+                cached, stored = values.get("cached", values["input"]), values.get("cache_write", values["input"])
+                own = Price(input=values["input"], output=values["output"], cached=cached, cache_write=stored)
+                prices[path[1]] = own
+        return prices
+
     def secrets(self) -> dict[str, tuple[str, ...]]:
         """By host, the variables that hold what signs webhook requests to it."""
         secrets = {}
@@ -213,6 +240,9 @@ class TableReading:
         roles = list(known_roles)
         agents = self._specs("agents", AgentSpec, lambda spec, _: wrong_with_agent(spec))
         for name, spec in agents.items():
+            if spec.acp and not _is_installed(_ACP_LIBRARY):
+                says = f"agents.{name}.acp: this takes the extra acp: pip install 'allswell[acp]'"
+                self._wrong(says, self._sources["agents", name, "acp"], "agents")
             # A role is whatever tasks are given; but one that is nearly one of those set up here is a slip.
             near = nearest(spec.role, roles, ratio=0.8) if spec.role and spec.role not in roles else None
             if near is not None:
@@ -228,6 +258,17 @@ class TableReading:
         written = [self._sources["usage", key].place for key in USAGE if key in usage]
         usage_place = next((place for place in written if place is not None), None)
         return Fleet(agents, UsageSpec(**usage), CompactionSpec(**compaction), places, usage_place)
+
+
+_ACP_LIBRARY = "agent-client-protocol"
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _placed(names: str | tuple[str, ...], source: Source) -> str | tuple[str, ...]:

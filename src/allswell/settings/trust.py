@@ -29,9 +29,9 @@ __all__ = ["Untrusted", "distrust", "known_paths", "trust_file", "trust_folder",
 
 _TELLING = frozenset(
     (
-        *("command", "function", "verify", "prompt", "cwd", "env", "pass_env", "account", "store"),
+        *("command", "acp", "function", "verify", "prompt", "cwd", "env", "pass_env", "defer", "account", "store"),
         *("url", "routes", "channel", "key", "database", "token_env", "secret_env", "secret_file", "webhook_secrets"),
-        *("socket_speakers", "webhook_hosts", "allow_private"),
+        *("socket_speakers", "webhook_hosts", "allow_private", "public_url"),
     )
 )
 """Names of settings and tables that say what would be run, and who would be called and told, with whose keys."""

@@ -18,7 +18,7 @@ from allswell.domain.values import command_of, hide
 from allswell.errors import Refused
 
 DURATION_PATTERN = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
-Value = int | float | str | None
+Value = bool | int | float | str | None
 
 
 class SettingKind(StrEnum):
@@ -34,6 +34,8 @@ class SettingKind(StrEnum):
     SIZE = "size"
     MONEY = "money"
     """Dollars."""
+    PRICE = "price"
+    """Dollars for a million of something; nothing is a price too."""
     CHOICE = "choice"
     COMMAND = "command"
     """A program with its arguments: a list of words, or a text that is split into words, without a shell."""
@@ -58,6 +60,7 @@ FieldKind = SettingKind | tuple[str, ...]
 """What a field holds: a value of a kind, or one of these words."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)", re.IGNORECASE)
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_FLAGS = {"true": True, "false": False}
 _SEVERITIES = ("info", "warning", "critical")
 
 
@@ -129,7 +132,7 @@ def _variables(raw: object, _: str) -> dict[str, str] | None:
 
 
 def _flag(raw: object, _: str) -> bool | None:
-    return raw if isinstance(raw, bool) else None
+    return raw if isinstance(raw, bool) else _FLAGS.get(raw) if isinstance(raw, str) else None
 
 
 def _duration(raw: object, name: str) -> int | None:
@@ -181,6 +184,11 @@ def _money(raw: object, _: str) -> float | None:
     return _plain(number) if number is not None and 0 < number <= 1_000_000 else None
 
 
+def _price(raw: object, _: str) -> float | None:
+    number = _number(raw)
+    return number if number is not None and 0 <= number <= 1_000_000 and not isinstance(raw, str) else None
+
+
 def _plain(number: float) -> float:
     return int(number) if number.is_integer() else number
 
@@ -228,6 +236,10 @@ def _show_size(value: Value) -> str:
         if size >= _SIZES[unit.lower()]:
             return f"{size / _SIZES[unit.lower()]:g}{unit}"
     return f"{size}B"
+
+
+def _show_flag(value: Value) -> str:
+    return "true" if value else "false"
 
 
 class ValueKind(NamedTuple):
@@ -282,6 +294,9 @@ KINDS: dict[SettingKind, ValueKind] = {
         ({"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000},),
         _show_number,
     ),
+    SettingKind.PRICE: ValueKind(
+        "dollars for a million tokens, 0 or more", _price, ({"type": "number", "minimum": 0, "maximum": 1_000_000},)
+    ),
     SettingKind.CHOICE: ValueKind("one of its choices", _text, (_TEXT,)),
     SettingKind.COMMAND: ValueKind(
         'a command: ["make", "test"] or "make test"', _command, (_TEXT, _LIST | {"minItems": 1})
@@ -294,7 +309,9 @@ KINDS: dict[SettingKind, ValueKind] = {
     ),
     SettingKind.NAMES: ValueKind('a list of names, such as ["ANTHROPIC_*"]', _names, (_LIST,)),
     SettingKind.ONE_OR_MORE: ValueKind("a name, or a list of names", _one_or_more, (_TEXT, _LIST)),
-    SettingKind.FLAG: ValueKind("true or false", _flag, ({"type": "boolean"},)),
+    SettingKind.FLAG: ValueKind(
+        "true or false", _flag, ({"type": "boolean"},), lambda value: "true" if value else "false"
+    ),
     SettingKind.VARIABLES: ValueKind(
         'a table of text, such as { LOG = "info" }', _variables, ({"type": "object", "additionalProperties": _TEXT},)
     ),

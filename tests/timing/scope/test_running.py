@@ -13,7 +13,7 @@ import pytest
 
 from allswell.testing.loop import run as run_virtual
 from allswell.testing.loop import running_loop
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 from allswell.timing.scopes import Scope, ScopeTimeout, abandoned, current, run, within
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

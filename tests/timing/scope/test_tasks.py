@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from allswell.testing.loop import running_loop
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 from allswell.timing.scopes import Scope, ScopeTimeout, current, of_loop, within
 from tests.timing.scope.stage import Run, now, stubborn
 

@@ -1,7 +1,8 @@
-"""The keys of a watch: made, listed, revoked, and looked up by whoever takes calls from elsewhere.
+"""The keys of a store: made, listed, revoked, and looked up for calls from elsewhere.
 
 They are few, so they are kept among the watch's own words (`store/port.py`), each under its name, and change only by a
-swap with what was read: of two who make a key under one name at once, one is refused. The journal is told of each.
+swap with what was read: of two who make a key under one name at once, one is refused. The journal has an event about
+each.
 """
 
 from __future__ import annotations
@@ -12,6 +13,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.access.answer_link import (
+    LINK_SECRET,
+    PATH,
+    VALID_FOR,
+    AnswerLink,
+    LinkSecret,
+    option_of_link,
+    options_by_link,
+    read_token,
+    signed,
+)
 from allswell.domain.access.key import (
     LINK_BYTES,
     LINK_MARK,
@@ -38,7 +50,8 @@ from allswell.domain.access.key import (
 from allswell.domain.access.rights import Operation, check_act, is_agents
 from allswell.domain.agents import quota as rules
 from allswell.domain.agents.quota import NOTHING, OVERHEAD, Count, Quota, QuotaUse
-from allswell.domain.ids import Millis
+from allswell.domain.ids import Millis, QuestionId
+from allswell.domain.question import Option, Question, does
 from allswell.domain.rules.command import (
     Ask,
     AskForHelp,
@@ -50,10 +63,10 @@ from allswell.domain.rules.command import (
     Delegate,
     EndIdle,
     Fail,
-    Keep,
     NewTask,
     Notice,
     OpenRun,
+    RecordReceipt,
     Release,
     Respond,
     SendRequest,
@@ -84,7 +97,7 @@ class Keyring:
         lasts: int | None = None,
         by: str = "",
     ) -> tuple[Key, str]:
-        """Make a key; what is kept of it, and its text, which nobody can be told a second time."""
+        """Make a key; what is kept of it, and its text, which cannot be shown a second time."""
         watch = self._watch
         secret, now = secret_of(os.urandom(SECRET_BYTES)), await watch.now()
         key = new_key(name, secret, rights, now, roles=roles, agents=agents, lasts=lasts, by=by)
@@ -109,7 +122,7 @@ class Keyring:
         return None if kept is None else _decode(kept)
 
     async def revoke(self, name: str, by: str = "") -> Key:
-        """End a key; whoever shows it from now on is refused."""
+        """End a key; calls with it are refused from now on."""
         watch = self._watch
         kept = await watch.recall(PREFIX + name)
         if kept is None:
@@ -121,7 +134,7 @@ class Keyring:
         return ended
 
     async def named(self, name: str) -> Key:
-        """The key that somebody at the store means; `Refused` with the nearest name if there is none."""
+        """The key of this name; `Refused`, with the nearest name, if no key has it."""
         found = await self.find(name)
         if found is None:
             raise await self._unknown(name)
@@ -185,7 +198,7 @@ class KeyQuota:
                 self._spend(key, rules.put, len(command.name))
             case Notice():
                 self._spend(key, rules.put, len(str(command.event.data)))
-            case Keep():
+            case RecordReceipt():
                 self._spend(key, rules.put, len(command.path))
             case AskForHelp():
                 self._spend(key, rules.put, len(command.reason) + len(command.message))
@@ -203,7 +216,7 @@ class KeyQuota:
             self._spend(key, rules.put, size)
 
     def _completed(self, key: Key, command: Complete) -> None:
-        """What was done is not lost for a quota: whoever brings too much is told to bring it later, as in an outage."""
+        """What was done is not lost for a quota: a caller over it has to bring it later, as in an outage."""
         try:
             self._spend(key, rules.put, len(command.result) + len(command.warning))
         except Refused as error:
@@ -258,9 +271,9 @@ def _size(new: NewTask) -> int:
 
 # The sessions of browsers, as a gate keeps them: links made and used, sessions opened, known again, and closed.
 #
-# What holds is decided in `domain/access/key.py`. A record changes only by a swap with what was read: when somebody
-# else was
-# faster, it is read and decided once more. Whoever is asked for at every call is remembered for a second, as keys are.
+# What holds is decided in `domain/access/key.py`. A record changes only by a swap with what was read: when another
+# process was faster, it is read and decided once more. A session is remembered for a second, as keys are, because every
+# call asks for it.
 
 REMEMBERED = 1_000
 """Milliseconds."""
@@ -277,7 +290,7 @@ class LoggedIn(msgspec.Struct, frozen=True):
 
 
 async def make_link(watch: Watch, name: str, by: str = "") -> str:
-    """A link for somebody with a key, as the text to be shown; the one before works no longer."""
+    """A link for a key, as the text to be shown; the one before works no longer."""
     key = check_holds(await Keyring(watch).named(name), await watch.now())
     check_act(key, Operation.LOOK)
     secret = secret_of(os.urandom(LINK_BYTES))
@@ -320,7 +333,7 @@ class LoginService:
         return shown(SESSION_MARK, key.name, secret)
 
     async def known(self, cookie: str) -> LoggedIn:
-        """Who shows this; `Refused` for whoever is not, or no longer, logged in."""
+        """The session of this cookie; `Refused` if it is not, or no longer, logged in."""
         clock = self._watch.clock
         met = self._known.get(cookie)
         if met is not None and clock.monotonic() - met[2] < REMEMBERED:
@@ -368,3 +381,93 @@ async def _change(watch: Watch, name: str, decide: Callable[[Sessions], Sessions
         if after == before or await watch.swap(SESSION_PREFIX + name, kept, msgspec.json.encode(after).decode()):
             return
     raise Unavailable("too many log in at once", hint="try again")
+
+
+# Answer links: signed beside the store as an alert is sent, looked up where the store is served (ADR 82).
+#
+# The process that needs the secret first makes it, by one swap. Whatever a link offers is decided with the secret as it
+# is now: a new one ends all links at once.
+
+NO_QUESTION = QuestionId("q_none.0")
+
+
+class SignedLink(msgspec.Struct, frozen=True):
+    """A link as it is sent: the option's label, what choosing it does, and where it leads."""
+
+    label: str
+    does: str
+    url: str
+
+
+class OfferedAnswer(msgspec.Struct, frozen=True):
+    """What a link offers now."""
+
+    link: AnswerLink
+    question: Question
+    option: Option
+
+
+class LinkService:
+    """Where answer links are signed, read, and made void."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._known: tuple[str, int] | None = None
+        """The secret, and when it was looked up, on this process's own clock."""
+        self._nobodys = secret_of(os.urandom(SECRET_BYTES))
+        """Stands for the secret of a store that has none yet: nothing is signed with it."""
+
+    async def sign_for(
+        self, question: QuestionId, origin: str, sink: str, route: str, *, lasts: int = VALID_FOR
+    ) -> list[SignedLink]:
+        """A link for each option that may be chosen so; none for a question that is not open any more."""
+        asked = await self._watch.views.view_question(question)
+        options = [] if asked is None or asked.closed_at is not None else options_by_link(asked)
+        if not options:
+            return []
+        secret = await self._secret(fresh=True) or await self._first()
+        expires_at = Millis(await self._watch.now() + lasts)
+        tokens = [signed(AnswerLink(question, option.key, expires_at, sink, route), secret) for option in options]
+        return [
+            SignedLink(option.label, does(option.act), f"{origin}{PATH}{token}")
+            for option, token in zip(options, tokens, strict=True)
+            if token is not None
+        ]
+
+    async def read(self, token: str) -> AnswerLink | None:
+        """What a token stands for; None if the store's secret, as it was a second ago, has not signed it."""
+        return read_token(token, await self._secret() or self._nobodys)
+
+    async def offered(self, token: str) -> OfferedAnswer | None:
+        """What a link offers now, if anything; whatever is wrong with it, the same is looked up for it."""
+        link = read_token(token, await self._secret(fresh=True) or self._nobodys)
+        now = await self._watch.now()
+        question = await self._watch.views.view_question(NO_QUESTION if link is None else link.question)
+        option = None if link is None else option_of_link(link, question, now)
+        return None if link is None or question is None or option is None else OfferedAnswer(link, question, option)
+
+    async def revoke_all(self, by: str = "") -> LinkSecret:
+        """Have no link work that was sent before."""
+        watch, self._known = self._watch, None
+        for _ in range(_TRIES):
+            made = LinkSecret(secret_of(os.urandom(SECRET_BYTES)), await watch.now(), by)
+            if await watch.swap(LINK_SECRET, await watch.recall(LINK_SECRET), msgspec.json.encode(made).decode()):
+                await watch.notice(Event("links_revoked", data={"by": by}))
+                return made
+        raise Unavailable("too many revoke the links at once", hint="try again")
+
+    async def _secret(self, *, fresh: bool = False) -> str | None:
+        clock = self._watch.clock
+        if fresh or self._known is None or clock.monotonic() - self._known[1] >= REMEMBERED:
+            kept = await self._watch.recall(LINK_SECRET)
+            self._known = None if kept is None else (_decode_secret(kept).secret, clock.monotonic())
+        return None if self._known is None else self._known[0]
+
+    async def _first(self) -> str:
+        """A secret where there is none; where another process is faster, its own."""
+        made = LinkSecret(secret_of(os.urandom(SECRET_BYTES)), await self._watch.now())
+        await self._watch.swap(LINK_SECRET, None, msgspec.json.encode(made).decode())
+        return await self._secret(fresh=True) or made.secret
+
+
+_decode_secret = msgspec.json.Decoder(LinkSecret).decode

@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent
 from allswell.domain.agents.fleet import AgentSpec
+from allswell.domain.agents.human_session import (
+    FORGOTTEN,
+    HUMAN_SESSIONS_PREFIX,
+    HumanSession,
+    read_sessions,
+)
 from allswell.domain.agents.status import (
+    EXPLAINED,
     PRESENCE_PREFIX,
     QUIET,
     SURVIVORS_PREFIX,
@@ -31,15 +38,14 @@ from allswell.domain.agents.status import (
 from allswell.domain.build.limits import BUILD_ROLE
 from allswell.domain.ids import AgentId, Millis, TaskId
 from allswell.domain.lease.claim import RUN_ROLE, STEP_ROLE
-from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.lease.model import Agent, ExpiredDelivery, LeaseRow
 from allswell.domain.lease.suspension import time_left
-from allswell.domain.mesh.health import ExpiredDelivery, degraded
+from allswell.domain.mesh.health import degraded
 from allswell.domain.mesh.routing import family
 from allswell.domain.question import Question
 from allswell.domain.rules.event import Event
 from allswell.domain.service.service import ServiceRow, shut
-from allswell.domain.task.model import TaskFilter, TaskRow
-from allswell.domain.task.policy import DEFAULT
+from allswell.domain.task.model import DEFAULT, TaskFilter, TaskRow
 from allswell.errors import Refused
 from allswell.store.views import Views
 
@@ -50,6 +56,8 @@ if TYPE_CHECKING:
 PAGE = 1_000
 _DAY = 86_400_000
 IDLE, ABSENT = "idle", "not running"
+BY_HUMAN = "human"
+"""The kind of a session that a human has started."""
 _RUNNERS = {
     RUN_ROLE: "`allswell run`",
     STEP_ROLE: "the process of its flow",
@@ -84,17 +92,17 @@ class AgentRow(msgspec.Struct, frozen=True):
     waits_until: Millis | None = None
     """When what it waits for is over, where that is known."""
     idle_at: Millis | None = None
-    """When it is ended, if it shows no progress before; None: nobody ends it for that."""
+    """When it is ended, if it shows no progress before; None: it is not ended for that."""
     degraded: tuple[ExpiredDelivery, ...] = ()
-    """The requests that it let expire, if they are too many: it is asked only where nobody else can serve."""
+    """The requests that it let expire, if they are too many: it is asked only if no other agent can serve."""
     spent: Spent = NOTHING_SPENT
     """What its attempts have cost since midnight UTC."""
 
     @property
     def state(self) -> str:
-        """Its health as people are told it: with what its provider refuses, while that is waited for."""
-        waits = self.health == AgentCondition.FOR_PROVIDER and self.evidence
-        return f"{self.health}: {self.evidence}" if waits else self.health
+        """Its health as people see it: with what its provider refuses, or what it repeats."""
+        explained = self.health in EXPLAINED and self.evidence
+        return f"{self.health}: {self.evidence}" if explained else self.health
 
 
 class AgentsOverview(msgspec.Struct, frozen=True):
@@ -122,9 +130,9 @@ async def look(
     has_died: Callable[[Presence], bool] = lambda _one: False,
     most: int | None = None,
 ) -> AgentsOverview:
-    """Everybody; `specs` are those that the settings name, `threshold` how many misses make a stall.
+    """All agents; `specs` are those that the settings name, `threshold` how many misses make a stall.
 
-    With `most`, no more than so many tasks are looked at that somebody holds.
+    With `most`, at most so many held tasks are looked at.
     """
     now = (await store.view_agenda()).now
     supervisors = await presences(store, has_died)
@@ -134,8 +142,8 @@ async def look(
         if row.lease is not None:
             held.setdefault(row.lease.agent, []).append(row)
     agents = await store.view_agents()
-    records = {str(agent.id): agent for agent in agents if not agent.standing}
-    against = degraded(agents, now)
+    records = {str(agent.id): agent for agent in agents}
+    against = degraded(await store.view_health(), now)
     members: dict[tuple[str, str | None], AgentRow] = {}
     for presence in supervisors:
         for post in presence.posts if is_alive(presence, now) else ():
@@ -148,6 +156,8 @@ async def look(
             if (agent, row.task.id) not in members:
                 members.pop((agent, None), None)
                 members[agent, row.task.id] = _holding(agent, row, records.get(agent), now)
+    sessions = await _human_sessions(store, has_died, now)
+    members |= {(session.agent, None): _started_by_human(session, threshold) for session in sessions}
     named = {agent for agent, _ in members}
     for agent, record in records.items():
         if agent not in named:
@@ -164,10 +174,25 @@ async def look(
     return AgentsOverview(now, tuple(supervisors), _with_degraded(paid, against, threshold))
 
 
+async def _human_sessions(store: Views, has_died: Callable[[Presence], bool], now: Millis) -> list[HumanSession]:
+    """The sessions that humans have started and that run, as far as is known from here."""
+    texts = (await store.view_kept(HUMAN_SESSIONS_PREFIX)).values()
+    sessions = [session for text in texts for session in read_sessions(text)]
+    return [each for each in sessions if now - each.heard_at < FORGOTTEN and not has_died(each.process)]
+
+
+def _started_by_human(session: HumanSession, threshold: int) -> AgentRow:
+    """A session that no supervisor has, and that no limit ends."""
+    condition = AgentCondition.FOR_HUMAN if session.waits else AgentCondition.WORKING
+    place = f"started by a human in {session.folder} on {session.host}"
+    evidence = f"{session.waits}; {place}" if session.waits else place
+    return AgentRow(session.agent, condition.value, 0, threshold, kind=BY_HUMAN, evidence=evidence)
+
+
 def _with_degraded(
     members: Sequence[AgentRow], against: Mapping[str, tuple[ExpiredDelivery, ...]], threshold: int
 ) -> tuple[AgentRow, ...]:
-    """Everybody, with what makes those degraded that are, and with those of whom nothing else is known."""
+    """All agents, with what makes some of them degraded, and with those of which nothing else is known."""
     strangers = sorted(against.keys() - {family(member.agent) for member in members})
     named = [*members, *(AgentRow(name, AgentCondition.UNKNOWN.value, 0, threshold) for name in strangers)]
     return tuple(replace(member, degraded=against.get(family(member.agent), ())) for member in named)
@@ -218,7 +243,7 @@ def _posted(
         presence.name,
         post.kind,
         post.role,
-        post.evidence if post.condition == AgentCondition.FOR_PROVIDER else post.remark or post.evidence,
+        post.evidence if post.condition in EXPLAINED else post.remark or post.evidence,
         waits=post.waits or None,
         idle_at=post.idle_at,
     )
@@ -249,7 +274,7 @@ def _left(lease: LeaseRow, now: int) -> int | None:
 
 
 def _holding(agent: str, row: TaskRow, record: Agent | None, now: Millis) -> AgentRow:
-    """Somebody of whom only the lease tells."""
+    """An agent that is known from its lease only."""
     lease = row.lease
     assert lease is not None  # noqa: S101 - the caller has seen it
     health, evidence = AgentCondition.UNKNOWN, "it has not checked in, and no supervisor watches it"
@@ -261,6 +286,8 @@ def _holding(agent: str, row: TaskRow, record: Agent | None, now: Millis) -> Age
         health, evidence = AgentCondition.STALLED, "it missed too many check-ins"
     elif row.task.record.refused:
         health, evidence = AgentCondition.FOR_PROVIDER, row.task.record.refused
+    elif row.task.record.repeats:
+        health, evidence = AgentCondition.REPEATING, row.task.record.repeats
     elif lease.checkin_at is not None and now - lease.checkin_at < QUIET:
         health, evidence = AgentCondition.WORKING, "it has checked in"
     return AgentRow(
@@ -286,7 +313,7 @@ def _holding(agent: str, row: TaskRow, record: Agent | None, now: Millis) -> Age
 QUESTIONS_MOST = 100_000
 
 
-class Tracking(msgspec.Struct, frozen=True):
+class Counters(msgspec.Struct, frozen=True):
     """What is counted: misses by agent, stalled agents, timeouts by open task."""
 
     checkpoint_misses: dict[str, int]
@@ -299,9 +326,9 @@ async def pending_questions(store: Views) -> list[Question]:
     return [asked for asked in await store.view_questions(limit=QUESTIONS_MOST) if asked.task is not None]
 
 
-async def track(store: Views) -> Tracking:
+async def track(store: Views) -> Counters:
     """The counters as they stand; a task that has ended counts nothing any more."""
-    agents = [agent for agent in await store.view_agents() if not agent.standing]
+    agents = await store.view_agents()
     timeouts: dict[str, int] = {}
     after = ""
     while True:
@@ -310,7 +337,7 @@ async def track(store: Views) -> Tracking:
         if len(page) < PAGE:
             break
         after = page[-1].task.id
-    return Tracking(
+    return Counters(
         {str(agent.id): agent.misses for agent in agents},
         [str(agent.id) for agent in agents if agent.stalled],
         timeouts,
@@ -324,7 +351,7 @@ StillRun = Callable[[Survivors], Survivors]
 
 
 def as_said(survivors: Survivors) -> Survivors:
-    """What was said last, for whoever cannot look."""
+    """What was said last, for those who cannot look."""
     return survivors
 
 

@@ -25,7 +25,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class UpcomingStep(msgspec.Struct, frozen=True):
-    """What happens by itself, and when; `at` is None for what follows from the thing before it."""
+    """An event that will happen by itself, and when; `at` is None if it follows from the one before it."""
 
     at: Millis | None
     what: str
@@ -75,7 +75,7 @@ class StatusText(msgspec.Struct, frozen=True):
     state: str
     says: tuple[str, ...]
     trouble: int
-    """How much it needs somebody, from 0 (fine) to 100 (nothing will ever move it)."""
+    """How urgently it needs a human, from 0 (fine) to 100 (nothing will ever move it)."""
     since: Millis | None = None
     next: tuple[UpcomingStep, ...] = ()
     todo: tuple[SuggestedAction, ...] = ()

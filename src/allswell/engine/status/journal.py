@@ -12,8 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.ids import TaskId
+from allswell.domain.lease.model import AgentRecord
 from allswell.domain.mesh.comms import COMMS_HEARS, Comm, RequestText, comm_for
-from allswell.domain.mesh.health import AgentRecord, Ledger, ledger_of, standing_of, standing_row
+from allswell.domain.mesh.health import NEUTRAL, Ledger, ledger_of
 from allswell.domain.question import Question
 from allswell.domain.receipts.receipt import HOW, End
 from allswell.domain.rules.event import Entry, Event, Position
@@ -55,7 +56,7 @@ async def first_number(views: Views, at: Callable[[int], Position], late: Callab
 
 
 async def journal_end(views: Views) -> Position:
-    """Behind the last event; the very beginning, if there is none."""
+    """Behind the last event; the very beginning, if the journal is empty."""
     if not await views.journal(Position(), 1):
         return Position()
     at = await numbering(views)
@@ -87,7 +88,7 @@ async def look_back(
         found += fitting[:room]
         if len(fitting) > room:
             last = fitting[room - 1].position
-            whole = last.xid or last.id  # where one transaction has several, none of them is told twice or left out
+            whole = last.xid or last.id  # where one transaction has several, none of them is shown twice or left out
             same = [entry for entry in fitting[room:] if last.xid and entry.position.xid == last.xid]
             found += same
             return BackwardPage(found, whole - (0 if last.xid else 1), looked)
@@ -141,10 +142,9 @@ async def read_ledger(views: Views, agent: str, since: int, most: int | None = N
     return replace(ledger_of(agent, entries), cut=most if bound > begin else None)
 
 
-async def read_standing(views: Views, agent: str) -> AgentRecord:
+async def read_health(views: Views, agent: str) -> AgentRecord:
     """What is kept of an agent, and decides who is asked."""
-    rows = {row.id: row for row in await views.view_agents()}
-    return standing_of(rows.get(standing_row(agent)))
+    return (await views.view_health()).get(agent, NEUTRAL)
 
 
 # The communication log, read from the journal.
@@ -221,9 +221,10 @@ SENTENCES: Mapping[str, str] = {
     "breaker_probe": "{service} is tried with one call",
     "breaker_escalated": "{service} has failed {failures} times in a row: a human is asked ({question})",
     "breaker_closed": "{service} works again, after {shut_ms}",
-    "attempt_cost": "{agent} reports what it cost: ${cost_usd}, {given} tokens in, {written} out",
-    "cost_limit": "{agent} was ended: the task has cost ${cost_usd}, and a human is asked",
-    "budget_reached": "{budget} has cost ${spent_usd}: no task of it is started",
+    "attempt_cost": "{agent} reports what it cost: {cost_usd}{estimated}, {given} tokens in, {written} out",
+    "cost_limit": "{agent} was ended: the task has cost {cost_usd}, and a human is asked",
+    "token_limit": "{agent} was ended: the task has used {tokens} tokens, and a human is asked",
+    "budget_reached": "{budget} has cost {spent_usd}: no task of it is started",
     "request_sent": "{agent} asks {to} for help; it has {timeout_ms}",
     "request_delivered": "{agent} asks {to} again ({request}); it has {timeout_ms}",
     "request_expired": "{to} has not answered {request} within {timeout_ms}",
@@ -236,6 +237,12 @@ SENTENCES: Mapping[str, str] = {
     "request_closed": "the request {request} is {outcome}: {reason}",
     "agent_state": "{agent} is {state}: {evidence}",
     "reaper_stopped": "{agent}: {evidence}",
+    "agent_resumed": "{agent} goes on with its own session",
+    "agent_restarted": "{agent} begins a new session of its own: {why}",
+    "agent_waits": "{agent} waits for a human ({kind}): {text}",
+    "human_session_began": "{agent} began, started by a human in {folder}",
+    "human_session_ended": "{agent}, started by a human in {folder}, has ended",
+    "agent_turn_failed": "a turn of {agent} has failed ({kind}): {text}",
     "agent_nudged": "{agent} was reminded ({heard_by}): {evidence}",
     "checkin_asked": "{agent} is asked for a check-in ({heard_by}): {evidence}",
     "agent_stopped": "{agent} was ended ({reason}): {evidence}",
@@ -246,7 +253,7 @@ SENTENCES: Mapping[str, str] = {
     "usage_limit": "{agent} has used up the quota of {account}: {said}",
     "supervisor_started": "supervisor {supervisor} watches {slots} slots from {host}",
     "supervisor_stopped": "supervisor {supervisor} has stopped: {how}",
-    "checkpoints_collected": "check-ins were collected ({why}): {answered} answered, {silent} did not",
+    "checkpoints_collected": "check-ins were collected ({why}): {who_answered}",
     "context_compacted": "the context was compacted: {outcome}",
     "session_paused": "no new task is started{to_account}: {remaining} % of the session is left",
     "session_resumed": "tasks are started again{to_account}",
@@ -261,6 +268,7 @@ SENTENCES: Mapping[str, str] = {
     "key_revoked": "the key {name} was revoked",
     "link_made": "a link for the browser was made for {name}",
     "session_opened": "{name} has logged in with a browser, by a {how}",
+    "links_revoked": "all answer links were revoked{by}",
     "clock_jumped": "the machine slept for {by_ms}: every agent gets more time to renew its lease",
     "clock_set": "the clock was changed by {by_ms}: everything keeps the time it had left",
 }
@@ -307,11 +315,19 @@ def tell(event: Event) -> str:
     data["attempt"] = f" (attempt {event.token})" if event.token is not None and event.token > 1 else ""
     data["by"] = f" by {data['by']}" if data.get("by") else ""
     data["to_account"] = f" to agents of {data['account']}" if data.get("account") else ""
+    data["who_answered"] = _who_answered(data.get("answered", ""), data.get("silent", ""))
     data["passed"] = "passed" if event.data.get("passed") else "failed"
     share = event.data.get("progress")
     data["progress"] = f" ({share:.0%})" if isinstance(share, float | int) else ""
+    data.setdefault("estimated", "")  # of an event of before there were estimates
     sentence = SENTENCES.get(event.kind)
     return event.kind.replace("_", " ") if sentence is None else sentence.format_map(data)
+
+
+def _who_answered(answered: str, silent: str) -> str:
+    if not answered:
+        return f"{silent} did not answer" if silent else "no agent was at work"
+    return f"{answered} answered" + (f", {silent} did not" if silent else "")
 
 
 def _say(key: str, value: object) -> str:
@@ -319,8 +335,12 @@ def _say(key: str, value: object) -> str:
         return length(value)
     if isinstance(value, list | tuple):
         return clean(", ".join(map(str, value)))
-    if key in ("given", "written") and isinstance(value, int):
-        return f"{value:,}"
+    if key in ("given", "written", "tokens", "cost_usd", "spent_usd"):
+        if isinstance(value, int | float):
+            return f"{value:,}" if key in ("given", "written", "tokens") else f"${value}"
+        return "unknown" if value is None else clean(str(value))
+    if key == "estimated":
+        return " (estimated)" if value is True else ""
     text = str(value)
     if key == "status" and text in list(End):
         return HOW[End(text)]
@@ -329,14 +349,14 @@ def _say(key: str, value: object) -> str:
     return quoted(text) if key in ("note", "text", "message") else clean(text)
 
 
-# Questions that no alert has told anybody of: read from the journal, where every alert that went out is.
+# Questions about which no alert has gone out: read from the journal, where every alert that went out is.
 
 _EVENTS_CHUNK = 2_000
 """Transactions that overlap may be stamped a little out of order."""
 
 
 async def untold_questions(views: Views, questions: Sequence[Question]) -> list[str]:
-    """Of these, the open ones that nobody was told of."""
+    """Of these, the open ones about which no alert has gone out."""
     left = {str(question.id): question.asked_at for question in questions if question.closed_at is None}
     if not left:
         return []

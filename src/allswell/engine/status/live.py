@@ -1,4 +1,4 @@
-"""What somebody sees who sits before the watch: problems first, then questions, agents and tasks, each as a short row.
+"""What `allswell watch` shows: problems first, then questions, agents and tasks, each as a short row.
 
 A bounded number of rows is read, however much there is; each has what comes next for it, and when.
 """
@@ -12,14 +12,13 @@ import msgspec
 
 from allswell.domain.ids import Millis, TaskId
 from allswell.domain.question import Question, without_output
-from allswell.domain.task.model import OPEN_STATES, folded
-from allswell.domain.task.policy import DEFAULT
+from allswell.domain.task.model import DEFAULT, OPEN_STATES, folded
 from allswell.engine.status import agents
 from allswell.engine.status.agents import AgentRow, AgentsOverview
-from allswell.engine.status.explanation import clean, length, many, typed
+from allswell.engine.status.explanation import clean, length, many, quoted, typed
 from allswell.engine.status.overview import EACH, BoardLine, board
 from allswell.engine.status.services import named
-from allswell.engine.status.task import ASKING, OWING
+from allswell.engine.status.task import ASKING, OWING, STALLED, STUCK
 from allswell.engine.status.verdict import ANYWHERE, LocalFacts, Verdict, VerdictItem, VerdictLevel
 from allswell.store.views import Views
 
@@ -140,13 +139,21 @@ def _task(line: BoardLine, question: str | None = None) -> LiveRow:
 
 
 def _problems(over: Verdict, lines: dict[str, BoardLine]) -> Iterator[LiveRow]:
-    """What is wrong: first what the watch tells everybody, then open tasks in trouble that it does not name."""
+    """What is wrong: first the items of the verdict, then open tasks in trouble that it does not name."""
     told = [need for need in over.concerns if not _has_own_row(need)][:NEEDS_MOST]
     yield from (_need(need, lines) for need in told)
     named = {need.id for need in told}
     for line in lines.values():
         if line.trouble >= OWING and line.trouble != ASKING and line.task not in named:
-            yield msgspec.structs.replace(_task(line), part=LiveSection.PROBLEM)
+            yield msgspec.structs.replace(_task(line), part=LiveSection.PROBLEM, note=_trouble(line))
+
+
+def _trouble(line: BoardLine) -> str:
+    """What is wrong with an open task, as a sentence: its agent's last words are not that."""
+    name = quoted(line.name, 60)
+    if line.trouble in (OWING, STALLED) and line.who:
+        return f"{line.who} {'is stalled' if line.trouble == STALLED else 'does not answer'}; it holds {name}"
+    return f"{name} is overdue" if line.trouble < STUCK else f"{name} is open, and nothing will ever move it"
 
 
 def _has_own_row(need: VerdictItem) -> bool:
@@ -177,7 +184,7 @@ def _need(need: VerdictItem, lines: dict[str, BoardLine]) -> LiveRow:
 
 
 def _questions(asked: list[Question], lines: dict[str, BoardLine]) -> list[LiveRow]:
-    """Those that nobody has dismissed first."""
+    """Those that were not dismissed first."""
     return [_question(one, lines) for one in sorted(asked, key=lambda one: one.dismissed_at is not None)]
 
 

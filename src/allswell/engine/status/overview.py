@@ -15,7 +15,7 @@ import msgspec
 
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent
 from allswell.domain.ids import Millis, RunId, TaskId
-from allswell.domain.lease.cost import is_budget, is_for_good, said
+from allswell.domain.lease.cost import is_budget, said
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.question import Question
 from allswell.domain.run.run import Run
@@ -25,7 +25,7 @@ from allswell.engine.status.agents import AgentRow, AgentsOverview
 from allswell.engine.status.agents import look as look_at_crew
 from allswell.engine.status.explanation import clean, many, quoted, typed
 from allswell.engine.status.services import TaskFacts, fill_for_ready
-from allswell.engine.status.task import ASKING, PARKED, outcome, refused_by_provider, stand
+from allswell.engine.status.task import ASKING, PARKED, explained_state, outcome, stand
 from allswell.engine.status.timeline import Waterfall, loose, waterfall
 from allswell.engine.status.verdict import (
     ANYWHERE,
@@ -206,12 +206,11 @@ def _ahead(rows: Sequence[TaskRow], facts: TaskFacts) -> tuple[UpcomingEvent, ..
             again = f"{clean(service.id, 60)} can be used again"
             if is_budget(service.id):
                 again = f"A new day begins: {clean(said(service.id), 60)} may cost the same again"
-            if not is_for_good(closed.until, facts.now):
-                found.append(UpcomingEvent(closed.until, again))
+            found.append(UpcomingEvent(closed.until, again))
     return tuple(sorted(found, key=lambda one: (one.at, one.what))[:AHEAD])
 
 
-# The board: open tasks as short lines, those that need somebody first. What a live table shows.
+# The board: open tasks as short lines, those that need a human first. What a live table shows.
 
 _SHOWN = (State.HELD, State.WAITING, State.DELAYED, State.READY)
 """How many tasks of each state are looked at."""
@@ -234,7 +233,7 @@ class BoardLine(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Its state as people are told it: what is ready and cannot be claimed yet is parked."""
+        """Its state as people see it: what is ready and cannot be claimed yet is parked."""
         return "parked" if self.state == State.READY and self.trouble == PARKED else self.state
 
 
@@ -296,7 +295,7 @@ def line(row: TaskRow, facts: TaskFacts) -> BoardLine:
         note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
     far = facts.limit_of(task) if standing.state == State.READY else None  # the run's end is no news about each task
     notable = [one for one in standing.next if not one.routine and one.at != far]
-    if refused := refused_by_provider(task, facts):
+    if refused := explained_state(task, facts):
         due, ahead = None, refused
     elif notable:
         due, ahead = notable[0].at, notable[0].what
@@ -326,11 +325,11 @@ def changes(before: Board | None, after: Board) -> list[str]:
 
 # A check-up: the verdict on the watch as a list of checks, with those that found nothing.
 #
-# It only looks, and it does not sweep first: what is overdue shall be seen. What is wrong is decided by the verdict
-# (verdict.py), as for everybody else; here it becomes findings, after those about reaching the store at all.
+# It only looks, and enforces no time limit first: what is overdue shall be seen. What is wrong is decided by the
+# verdict (verdict.py), as everywhere; here it becomes findings, after those about reaching the store at all.
 
 _EACH_MOST = 4
-"""How many concerns of one check are told one by one."""
+"""How many concerns of one check are listed one by one."""
 _UNREACHABLE = 75
 _MARKS: Mapping[VerdictLevel, Literal["ok", "warn", "bad"]] = {
     VerdictLevel.BROKEN: "bad",
@@ -429,7 +428,7 @@ async def examine(patient: DoctorInput) -> Checkup:
 
 
 def _findings(check: Check) -> list[CheckResult]:
-    """What is told of a check: its concerns one by one, the first few; or that all is fine."""
+    """The findings of a check: its concerns one by one, the first few; or that all is fine."""
     if not check.concerns:
         return [CheckResult(check.name, VerdictLevel.WELL, check.fine, data=check.data)]
     told = [_finding(check.name, one) for one in check.concerns[:_EACH_MOST]]

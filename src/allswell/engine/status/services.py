@@ -9,7 +9,7 @@ import msgspec
 from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence, is_alive, read_all
 from allswell.domain.ids import NO_COMMAND, AgentId, Millis, QuestionId, RunId, TaskId, question_id, service_question_id
 from allswell.domain.lease.claim import fits
-from allswell.domain.lease.cost import budgets_over, is_budget, is_for_good, run_of_budget, said
+from allswell.domain.lease.cost import budgets_over, is_budget, run_of_budget, said
 from allswell.domain.lease.model import Agent, LeaseRow, bounded
 from allswell.domain.question import NOTHING_HELD_BACK, Pause, PausedWork, Question, held_back
 from allswell.domain.rules.command import Claim
@@ -63,7 +63,7 @@ class TaskFacts(msgspec.Struct):
     unseen: int = 0
     """How many tasks were waited for and not looked at."""
     quiet: bool = False
-    """Whether no timer runs at all: then nothing is held by anybody."""
+    """Whether no timer runs at all: then no task is held."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """Of the task that was asked about."""
     asked: list[Question] = msgspec.field(default_factory=list)
@@ -223,14 +223,14 @@ def _spent(task: Task, facts: TaskFacts) -> ClaimObstacle | None:
     for name in budgets_over(task):
         row = facts.services.get(name)
         closed = None if row is None else shut(row, facts.now)
-        if row is not None and closed is not None and closed.until is not None:
+        if row is not None and closed is not None:
             run = facts.runs.get(RunId(run_of_budget(name)))
-            for_good = is_for_good(closed.until, facts.now)
+            over = "its day is over, and the task can be claimed"
             return ClaimObstacle(
                 f"cannot be claimed: {said(name, '' if run is None else run.name)} {in_short(row, facts.now)}.",
-                None if for_good else UpcomingStep(closed.until, "its day is over, and the task can be claimed"),
+                None if closed.until is None else UpcomingStep(closed.until, over),
                 (SuggestedAction("Read the question", typed("why", service_question_id(row.id, row.questions))),),
-                asking=for_good,
+                asking=closed.until is None,
             )
     return None
 
@@ -305,9 +305,9 @@ def in_short(row: ServiceRow, now: Millis) -> str:
     """How a service stands, as the second half of a sentence about it."""
     closed = shut(row, now)
     if is_budget(row.id):
-        if closed is None or closed.until is None:
+        if closed is None:
             return "may cost more: its tasks are started again"
-        opens = "" if is_for_good(closed.until, now) else f"for another {rough(closed.until - now)}, or "
+        opens = "" if closed.until is None else f"for another {rough(closed.until - now)}, or "
         return f"has reached its cost limit; no task of it is started {opens}until a human raises it"
     if closed is None:
         if row.state.open_until is not None:

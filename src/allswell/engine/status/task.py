@@ -1,12 +1,13 @@
 """One task as it stands: what is so, what comes next by itself, and what a person could do about it.
 
-Whatever is due and has not happened is called overdue: then nobody sweeps, and the reader is told how to make somebody.
+Whatever is due and has not happened is called overdue: then no process enforces time limits, and the text says how to
+start one.
 """
 
 from __future__ import annotations
 
 from allswell.domain.agents.fleet import MAIN
-from allswell.domain.agents.status import AgentCondition, Presence
+from allswell.domain.agents.status import EXPLAINED, AgentCondition, Presence
 from allswell.domain.ids import Millis, RunId, TaskId
 from allswell.domain.lease.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.lease.expiry import is_asked_about
@@ -53,7 +54,7 @@ from allswell.engine.status.services import TaskFacts, held_up, would_take
 
 
 def stand_proof(row: TaskRow) -> list[str]:
-    """Sentences about a task that somebody holds: whether they say that it is done, and what has failed."""
+    """Sentences about a held task: whether its holder says that it is done, and what has failed."""
     command, said, lease = verify_of(row.task), row.task.record.said_done, row.lease
     if not command or lease is None:
         return []
@@ -74,7 +75,7 @@ def stand_proof(row: TaskRow) -> list[str]:
 # A task that has ended: how, why, and what can be done about it; how attempts ended, in words.
 
 FINE = 0
-"""How much something needs somebody that needs nobody."""
+"""How urgently something needs a human that needs none."""
 
 
 def stand_ended(task: Task, facts: TaskFacts) -> StatusText:
@@ -179,6 +180,7 @@ _OUTCOMES = {
     "lease_lapsed": "stopped renewing its lease: it died, or was cut off",
     "agent_died": "died",
     "cost_limit": "was ended: the task reached its cost limit",
+    "token_limit": "was ended: the task reached its token limit",
     "agent_stalled": "missed too many check-ins in a row",
     "run_timeout": "was ended by its run's deadline",
     "parked": "was rate limited",
@@ -259,8 +261,8 @@ def _held(row: TaskRow, facts: TaskFacts) -> StatusText:
             f"(fg, kill -CONT), and after {for_good} it is given back with its work kept."
         )
     says += stand_proof(row)
-    if refused := refused_by_provider(task, facts):
-        says.append(full_stop(f"{who} is {refused}"))
+    if condition := explained_state(task, facts):
+        says.append(full_stop(f"{who} is {condition}"))
     says += [full_stop(f"{who}: {clean(post.remark)}") for post in facts.posts if post.task == task.id and post.remark]
     trouble = BUSY
     agent = facts.agents.get(lease.agent)
@@ -287,15 +289,14 @@ def _held(row: TaskRow, facts: TaskFacts) -> StatusText:
     return StatusText(State.HELD, tuple(says), trouble, lease.granted_at, _ahead(row, facts), tuple(todo))
 
 
-def refused_by_provider(task: Task, facts: TaskFacts) -> str:
-    """That its agent waits for a provider that refuses, if it does, and which try that is."""
-    told = [clean(task.record.refused)] if task.record.refused else []
-    told += [
-        clean(post.evidence)
-        for post in facts.posts
-        if post.task == task.id and post.condition == AgentCondition.FOR_PROVIDER
-    ]
-    return f"{AgentCondition.FOR_PROVIDER.value}: {told[0]}" if told else ""
+def explained_state(task: Task, facts: TaskFacts) -> str:
+    """That its agent waits for a provider that refuses, or repeats itself, if it does, and what that is."""
+    record = task.record
+    noted = ((AgentCondition.FOR_PROVIDER, record.refused), (AgentCondition.REPEATING, record.repeats))
+    states = [(condition.value, words) for condition, words in noted if words]
+    states += [(one.condition, one.evidence) for one in facts.posts if one.task == task.id]
+    found = [f"{condition}: {clean(words)}" for condition, words in states if condition in EXPLAINED]
+    return found[0] if found else ""
 
 
 def _which(token: int) -> str:
@@ -445,12 +446,12 @@ def resume_command(task: TaskId) -> str:
 
 
 def resume_flow(run: RunId) -> str:
-    """What to type to go on with a flow that nobody runs any more."""
+    """What to type to go on with a flow that no process runs any more."""
     return typed("resume", run)
 
 
 def _turn(facts: TaskFacts) -> str:
-    """Why it may not have been its turn; that nobody works at all is known only where no timer runs."""
+    """Why it may not have been its turn; that no agent works at all is known only if no timer runs."""
     if facts.quiet:
         return "No agent holds a task now. Is one running?"
     return "The task with the highest priority is given out first, then the oldest."

@@ -13,7 +13,9 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.build.limits import BUILD_ROLE
 from allswell.domain.ids import Millis, RunId, TaskId, question_id
+from allswell.domain.lease.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.run.run import Run
 from allswell.domain.task.model import NOWHERE, OPEN, Attempt, State, TaskFilter, TaskRow
 from allswell.engine.status.explanation import Span, clean, quoted
@@ -52,14 +54,14 @@ def _held(attempt: Attempt) -> Span:
 
 
 def _between(start: Millis, end: Millis, before: Attempt | None, row: TaskRow, facts: TaskFacts) -> list[Span]:
-    """What a task did while nobody held it."""
+    """What a task did while it was not held."""
     if end <= start:
         return []
     blocks = _blocks(row, facts, end)
     edges = sorted({start, end, *(edge for low, high, _, _ in blocks for edge in (low, high) if start < edge < end)})
     spans: list[Span] = []
     for low, high in pairwise(edges):
-        kind, says = _during(low, high, blocks, before)
+        kind, says = _during(low, high, blocks, before, row.task.role)
         same = bool(spans) and (spans[-1].kind, spans[-1].says) == (kind, says)
         spans.append(Span(kind, spans.pop().start if same else Millis(low), Millis(high), says))
     return spans
@@ -95,7 +97,7 @@ def _blocks(row: TaskRow, facts: TaskFacts, end: int) -> list[Block]:
     return blocks
 
 
-def _during(low: int, high: int, blocks: list[Block], before: Attempt | None) -> tuple[Kind, str]:
+def _during(low: int, high: int, blocks: list[Block], before: Attempt | None, role: str) -> tuple[Kind, str]:
     for start, end, kind, says in blocks:
         if start <= low and high <= end:
             return kind, says
@@ -103,13 +105,15 @@ def _during(low: int, high: int, blocks: list[Block], before: Attempt | None) ->
         return "paused", "until the limit was over and an agent took it"
     if before is not None and before.outcome.startswith("failed:"):
         return "paused", "after the failure, until an agent took it"
+    if role in (RUN_ROLE, BUILD_ROLE, STEP_ROLE):  # run where they were started: no agent takes them
+        return "ready", "until it was started" if before is None else "until it is resumed"
     return "ready", "for an agent to take it"
 
 
 # Runs as a waterfall: a lane for each task, and in it how its time was spent, attempt by attempt.
 #
-# What a lane shows is what `why` tells (`spent`): waiting, being asked, pausing, ready for somebody, and each attempt
-# by itself. A run of thousands shows those tasks first that are at work or wait for somebody; the rest is counted.
+# A lane shows what `why` shows (`spent`): waiting, being asked, pausing, ready for an agent, and each attempt by
+# itself. A run of thousands shows those tasks first that are at work or wait for a human; the rest is counted.
 
 LANES = 12
 """Lanes of one run at a glance."""

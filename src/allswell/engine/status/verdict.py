@@ -14,7 +14,6 @@ Reading is bounded: a store with a hundred thousand tasks is looked at as fast a
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -26,9 +25,9 @@ import msgspec
 from allswell.domain.agents.fleet import MAIN, AgentSpec
 from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence, Survivors, is_alive, still_run
 from allswell.domain.build.limits import BUILD_ROLE, command_key
-from allswell.domain.ids import NO_COMMAND, AgentId, Millis, RunId, TaskId, question_id
+from allswell.domain.ids import NO_COMMAND, AgentId, Millis, RunId, TaskId, is_request, question_id
 from allswell.domain.lease.claim import RUN_ROLE, STEP_ROLE, fits
-from allswell.domain.lease.cost import is_budget, is_for_good, said
+from allswell.domain.lease.cost import is_budget, said
 from allswell.domain.lease.model import Agent, ends_at, recovered_at
 from allswell.domain.notify.delivery import DeliveryFilter, sink_of
 from allswell.domain.question import Pause, Question, held_back, without_output
@@ -36,7 +35,7 @@ from allswell.domain.rules.command import Claim
 from allswell.domain.rules.query import SweepAgenda
 from allswell.domain.service.breaker import BreakerState
 from allswell.domain.service.service import ServiceRow, question_about, shut
-from allswell.domain.task.answer import DismissedHolds, holding, is_dismissed
+from allswell.domain.task.answer import NONE_HELD, DismissedHolds, holding, is_dismissed
 from allswell.domain.task.model import State, Task, TaskFilter, TaskRow
 from allswell.engine.status.agents import StillRun, as_said, presences, view_survivors
 from allswell.engine.status.explanation import UpcomingStep, ago, clean, listed, many, quoted, rough, time_stands, typed
@@ -124,7 +123,7 @@ class VerdictItem(msgspec.Struct, frozen=True):
     """What to type to learn more, where `command` does not tell."""
     evidence: tuple[str, ...] = ()
     ends: UpcomingStep | None = None
-    """What ends it without anybody, and when."""
+    """What ends it by itself, and when."""
     data: Mapping[str, object] = {}
     """The exact figures behind the words."""
 
@@ -148,7 +147,7 @@ class Verdict(msgspec.Struct, frozen=True):
     checks: tuple[Check, ...]
     concerns: tuple[VerdictItem, ...]
     """Of all checks, the worst level first."""
-    dismissed: DismissedHolds = DismissedHolds()
+    dismissed: DismissedHolds = NONE_HELD
     """Questions that were dismissed, and what still waits for them."""
 
     @property
@@ -159,12 +158,12 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def needs(self) -> tuple[VerdictItem, ...]:
         """What is broken or needs a human, the worst first."""
-        return tuple(one for one in self.concerns if one.level is not VerdictLevel.WAITING)
+        return tuple(item for item in self.concerns if item.level is not VerdictLevel.WAITING)
 
     @property
     def waiting(self) -> tuple[VerdictItem, ...]:
         """What is only to be known."""
-        return tuple(one for one in self.concerns if one.level is VerdictLevel.WAITING)
+        return tuple(item for item in self.concerns if item.level is VerdictLevel.WAITING)
 
     @property
     def well(self) -> bool:
@@ -241,15 +240,17 @@ class StoreReadings(msgspec.Struct):
     @property
     def dead(self) -> list[Presence]:
         """Supervisors that neither speak nor have said that they stop."""
-        return [one for one in self.supervisors if not one.gone and not is_alive(one, self.now)]
+        return [
+            supervisor for supervisor in self.supervisors if not supervisor.gone and not is_alive(supervisor, self.now)
+        ]
 
     @property
     def facts(self) -> TaskFacts:
         """As `why` knows them."""
-        alive = [one for one in self.supervisors if is_alive(one, self.now)]
-        posts = [post for one in alive for post in one.posts]
+        alive = [supervisor for supervisor in self.supervisors if is_alive(supervisor, self.now)]
+        posts = [post for supervisor in alive for post in supervisor.posts]
         back = held_back(self.place.pause, self.questions)
-        pausing = tuple(one for one in self.questions if one.task is not None)
+        pausing = tuple(question for question in self.questions if question.task is not None)
         return TaskFacts(self.now, services=self.services, posts=posts, back=back, pausing=pausing)
 
 
@@ -272,12 +273,12 @@ async def look(views: Views, place: LocalFacts = ANYWHERE) -> Verdict:
     )
     made = [await check(readings) for check in (_CHECKS if place.reports is None else (_supervisors, _survivors))]
     checks = tuple(check for check in made if check is not None)
-    found = [one for check in checks for one in check.concerns]
+    items = [item for check in checks for item in check.concerns]
     if place.reports is not None:
-        reported = [one for one in await place.reports() if one.kind != "survivor"]  # which we see better
-        known = {(one.kind, one.id) for one in reported}
-        found = [*reported, *(one for one in found if (one.kind, one.id) not in known)]
-    concerns = tuple(sorted(found, key=lambda one: _ORDER.index(one.level)))
+        reported = [item for item in await place.reports() if item.kind != "survivor"]  # which we see better
+        known = {(item.kind, item.id) for item in reported}
+        items = [*reported, *(item for item in items if (item.kind, item.id) not in known)]
+    concerns = tuple(sorted(items, key=lambda item: _ORDER.index(item.level)))
     dismissed = await _held_by_dismissed(views, readings.questions)
     return Verdict(agenda.now, counts, agenda.next_due, checks, concerns, dismissed)
 
@@ -289,7 +290,7 @@ async def _first(views: Views, counts: Mapping[str, int], state: State, limit: i
 async def _held_by_dismissed(store: Views, questions: Sequence[Question]) -> DismissedHolds:
     """What dismissed questions still hold; the open tasks are looked through only if there are any."""
     if all(question.dismissed_at is None for question in questions):
-        return DismissedHolds()
+        return NONE_HELD
     rows: list[TaskRow] = []
     for _ in range(FAILED_MOST // PAGE):
         page = await store.view_tasks(TaskFilter(open=True, after=rows[-1].task.id if rows else "", limit=PAGE))
@@ -328,7 +329,7 @@ async def _accounted(readings: StoreReadings) -> Check:
 
 
 async def _sweeper(readings: StoreReadings) -> Check:
-    """What is due and does not happen: no process sweeps."""
+    """What is due and does not happen: no process enforces time limits."""
     due, now = readings.agenda.next_due, readings.now
     untold = await _untold(readings)
     if untold is not None:
@@ -357,7 +358,7 @@ async def _sweeper(readings: StoreReadings) -> Check:
 
 
 async def _untold(readings: StoreReadings) -> VerdictItem | None:
-    """A task or run that ended long ago, and tasks that wait for it were not updated: no process sweeps."""
+    """A task or run that ended long ago, and tasks that wait for it were not updated: no process does that."""
     id_, now = readings.agenda.spread, readings.now
     if not id_:
         return None
@@ -366,9 +367,9 @@ async def _untold(readings: StoreReadings) -> VerdictItem | None:
     if ended is None or now - ended <= _FANOUT * readings.place.tolerance.overdue:
         return None
     name = id_ if row is None else quoted(row.task.name, 60)
-    what = f"{name} ended {ago(ended, now)}, and tasks that wait for it were not updated: {_NO_SWEEPER}"
+    sentence = f"{name} ended {ago(ended, now)}, and tasks that wait for it were not updated: {_NO_SWEEPER}"
     command = up_command(readings.dead[0]) if readings.dead else "allswell watch"
-    return VerdictItem("overdue", id_, VerdictLevel.BROKEN, what, command, ended, data={"ended_at": ended})
+    return VerdictItem("overdue", id_, VerdictLevel.BROKEN, sentence, command, ended, data={"ended_at": ended})
 
 
 async def _leases(readings: StoreReadings) -> Check:
@@ -381,80 +382,103 @@ async def _clocks(readings: StoreReadings) -> Check:
     """A clock that was set back, and clocks that disagree."""
     place, stands = readings.place, readings.agenda.stands
     if stands:
-        what = time_stands(stands)
-        return Check("clocks", "", (VerdictItem("clock", "", VerdictLevel.BROKEN, what, "allswell watch"),))
+        sentence = time_stands(stands)
+        return Check("clocks", "", (VerdictItem("clock", "", VerdictLevel.BROKEN, sentence, "allswell watch"),))
     if place.clock is None:
         return Check("clocks", "the store's clock runs")
     before = place.clock.wall()
-    told = (await readings.views.view_agenda()).now
+    store_now = (await readings.views.view_agenda()).now
     after = place.clock.wall()
-    skew = told - after if told > after else min(told - before, 0)
+    skew = store_now - after if store_now > after else min(store_now - before, 0)
     data = {"skew_ms": skew}
     if abs(skew) <= place.tolerance.clock_skew:
         return Check("clocks", "the store's clock and this machine's agree", data=data)
     ahead = "ahead of" if skew > 0 else "behind"
-    what = f"the store's clock is {rough(abs(skew))} {ahead} this machine's"
-    what += "; correct the one that is wrong: this shows this machine's source of time"
+    sentence = f"the store's clock is {rough(abs(skew))} {ahead} this machine's"
+    sentence += "; correct the one that is wrong: this shows this machine's source of time"
+    import shutil  # it takes 3 ms, and a clock is seldom wrong
+
     command = "timedatectl" if shutil.which("timedatectl") else "date -u"
-    return Check("clocks", "", (VerdictItem("skew", "", VerdictLevel.NEEDS_HUMAN, what, command, data=data),))
+    return Check("clocks", "", (VerdictItem("skew", "", VerdictLevel.NEEDS_HUMAN, sentence, command, data=data),))
 
 
 async def _supervisors(readings: StoreReadings) -> Check | None:
     """Supervisors that died or fell silent, and those that are paused; nothing is said where there never was one."""
-    here, dead, now = [one for one in readings.supervisors if not one.gone], readings.dead, readings.now
+    here, dead, now = (
+        [supervisor for supervisor in readings.supervisors if not supervisor.gone],
+        readings.dead,
+        readings.now,
+    )
     if not here:
         return None
-    paused = [one for one in here if one.level.paused and one not in dead]
-    disk = check_disk(readings.place) if any(not one.died for one in dead) else None
-    full = None if disk is None else next((one for one in disk.concerns if not one.data["free_bytes"]), None)
-    concerns = [_dead(one, now, full) for one in dead] + [_paused(one) for one in paused]
-    fine = f"{many(len(here), 'supervisor')} watching: {_some([one.name for one in here])}"
+    paused = [supervisor for supervisor in here if supervisor.level.paused and supervisor not in dead]
+    disk = check_disk(readings.place) if any(not supervisor.died for supervisor in dead) else None
+    full = None if disk is None else next((item for item in disk.concerns if not item.data["free_bytes"]), None)
+    concerns = [_dead(supervisor, now, full) for supervisor in dead] + [_paused(supervisor) for supervisor in paused]
+    fine = f"{many(len(here), 'supervisor')} watching: {_some([supervisor.name for supervisor in here])}"
     return Check("supervisors", fine, tuple(concerns))
 
 
 async def _survivors(readings: StoreReadings) -> Check | None:
     """Processes that still run after their attempt; nothing is said where there are none, which is nearly always."""
     left = await view_survivors(readings.views, readings.place.still_running)
-    return Check("processes", "", tuple(_survivor(one) for one in left)) if left else None
+    return Check("processes", "", tuple(_survivor(survivors) for survivors in left)) if left else None
 
 
 def _survivor(left: Survivors) -> VerdictItem:
     whose = f"attempt {left.attempt} at {quoted(left.name, 60)}"
     kept = " and ".join(part for part in (clean(left.holder, 60), clean(left.folder)) if part)
     running = still_run(left.processes)
-    what = f"{running[:1].upper()}{running[1:]} on {clean(left.host, 40)} although {whose} was told to stop"
-    what = f"{what}; {kept} stay reserved for it"
-    pids = [one.pid for one in left.processes]
+    sentence = f"{running[:1].upper()}{running[1:]} on {clean(left.host, 40)} although {whose} was told to stop"
+    sentence = f"{sentence}; {kept} stay reserved for it"
+    pids = [process.pid for process in left.processes]
     command, data = typed("dismiss", str(pids[0])), {"pids": pids, "folder": left.folder, "agent": left.holder}
     evidence = (f"end it there (kill -9 {' '.join(map(str, pids))}), or free them while it runs",)
     look_ = typed("why", left.task)
     return VerdictItem(
-        "survivor", left.task, VerdictLevel.NEEDS_HUMAN, what, command, left.since, look_, evidence, data=data
+        "survivor", left.task, VerdictLevel.NEEDS_HUMAN, sentence, command, left.since, look_, evidence, data=data
     )
 
 
-def _dead(one: Presence, now: Millis, full: VerdictItem | None) -> VerdictItem:
+def _dead(presence: Presence, now: Millis, full: VerdictItem | None) -> VerdictItem:
     """A supervisor that does not speak; where the disk is full it cannot, and neither could another one."""
-    heard = ago(one.beaten_at, now)
-    if full is not None and not one.died:
-        what = f"The supervisor {clean(one.name, 40)} on {clean(one.host, 40)} was last heard {heard}: the disk is full"
+    heard = ago(presence.beaten_at, now)
+    if full is not None and not presence.died:
+        sentence = f"{_titled(presence)} was last heard {heard}: the disk is full"
         return VerdictItem(
-            "supervisor", one.name, VerdictLevel.BROKEN, what, full.command, one.beaten_at, "allswell agents"
+            "supervisor",
+            presence.name,
+            VerdictLevel.BROKEN,
+            sentence,
+            full.command,
+            presence.beaten_at,
+            "allswell agents",
         )
-    how = f"has died (last heard {heard})" if one.died else f"was last heard {heard}"
-    what = f"The supervisor {clean(one.name, 40)} on {clean(one.host, 40)} {how}: its agents take no new tasks"
-    evidence = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + one.name)}",)
-    command = up_command(one)
+    how = f"has died (last heard {heard})" if presence.died else f"was last heard {heard}"
+    sentence = f"{_titled(presence)} {how}: its agents take no new tasks"
+    evidence = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + presence.name)}",)
+    command = up_command(presence)
     return VerdictItem(
-        "supervisor", one.name, VerdictLevel.BROKEN, what, command, one.beaten_at, "allswell agents", evidence
+        "supervisor",
+        presence.name,
+        VerdictLevel.BROKEN,
+        sentence,
+        command,
+        presence.beaten_at,
+        "allswell agents",
+        evidence,
     )
 
 
-def _paused(one: Presence) -> VerdictItem:
-    until = one.level.until
+def _titled(presence: Presence) -> str:
+    return f"The supervisor {clean(presence.name, 40)} on {clean(presence.host, 40)}"
+
+
+def _paused(presence: Presence) -> VerdictItem:
+    until = presence.level.until
     ends = None if until is None else UpcomingStep(until, "it goes on")
-    what = f"The supervisor {clean(one.name, 60)} takes no new tasks: its session is almost used up"
-    return VerdictItem("paused", one.name, VerdictLevel.WAITING, what, "allswell agents", ends=ends)
+    sentence = f"The supervisor {clean(presence.name, 60)} takes no new tasks: its session is almost used up"
+    return VerdictItem("paused", presence.name, VerdictLevel.WAITING, sentence, "allswell agents", ends=ends)
 
 
 async def _disk(readings: StoreReadings) -> Check | None:
@@ -474,19 +498,19 @@ def check_disk(place: LocalFacts) -> Check | None:
     if free >= tolerance.disk_free:
         return Check("disk", says, data=data)
     level = VerdictLevel.NEEDS_HUMAN if free >= tolerance.disk_free // 10 else VerdictLevel.BROKEN
-    what = f"The disk is {'nearly ' if free else ''}full: {says}. Make room there"
-    return Check("disk", "", (VerdictItem("disk", "", level, what, f"df -h {folder}", data=data),))
+    sentence = f"The disk is {'nearly ' if free else ''}full: {says}. Make room there"
+    return Check("disk", "", (VerdictItem("disk", "", level, sentence, f"df -h {folder}", data=data),))
 
 
 async def _settings(readings: StoreReadings) -> Check | None:
     """What is wrong with the settings: `up` does not start with them; nothing is said where nothing is."""
-    said = [clean(one, 300) for one in readings.place.problems]
-    if not said:
+    problems = [clean(problem, 300) for problem in readings.place.problems]
+    if not problems:
         return None
-    what = f"The settings have an error: {'; '.join(said[:_NAMED])}{'; …' if len(said) > _NAMED else ''}"
+    sentence = f"The settings have an error: {'; '.join(problems[:_NAMED])}{'; …' if len(problems) > _NAMED else ''}"
     data = {"problems": list(readings.place.problems)}
     return Check(
-        "settings", "", (VerdictItem("settings", "", VerdictLevel.BROKEN, what, "allswell config", data=data),)
+        "settings", "", (VerdictItem("settings", "", VerdictLevel.BROKEN, sentence, "allswell config", data=data),)
     )
 
 
@@ -503,17 +527,17 @@ def _size(size: int) -> str:
 async def _agents(readings: StoreReadings) -> Check:
     """Agents that miss check-ins: the watch takes their tasks back by itself."""
     held = {row.lease.agent: row for row in readings.held if row.lease is not None}
-    owing = [agent for agent in readings.agents if not agent.standing and (agent.misses or agent.stalled)]
+    owing = [agent for agent in readings.agents if agent.misses or agent.stalled]
     concerns = [_owing(agent, held.get(agent.id), readings.now) for agent in owing]
     concerns += [_stopped_reaper(post) for post in readings.facts.posts if post.remark]
     return Check("agents", "no agent misses check-ins", tuple(concerns))
 
 
 def _stopped_reaper(post: AgentSlot) -> VerdictItem:
-    """An agent whose reaper was stopped: only what runs below it, or somebody who may signal it, can have done that."""
-    what = f"{clean(post.holder, 60)}, at {quoted(post.name, 60)}: {clean(post.remark)}"
+    """An agent whose reaper was stopped: only a process below it, or one that may signal it, can have done that."""
+    sentence = f"{clean(post.holder, 60)}, at {quoted(post.name, 60)}: {clean(post.remark)}"
     return VerdictItem(
-        "reaper", post.holder, VerdictLevel.WAITING, what, typed("why", post.task), look=typed("logs", post.task)
+        "reaper", post.holder, VerdictLevel.WAITING, sentence, typed("why", post.task), look=typed("logs", post.task)
     )
 
 
@@ -523,10 +547,10 @@ def _owing(agent: Agent, row: TaskRow | None, now: Millis) -> VerdictItem:
     ends = None if at is None else UpcomingStep(Millis(at), "it is ended, and its task taken back")
     missed = f"{many(agent.misses, 'check-in')} missed, the last {ago(agent.missed_at, now)}"
     kind: Kind = "stalled" if agent.stalled else "missed"
-    what = f"{clean(agent.id, 60)} {'is stalled' if agent.stalled else 'does not answer'}: {missed}"
+    sentence = f"{clean(agent.id, 60)} {'is stalled' if agent.stalled else 'does not answer'}: {missed}"
     evidence = () if row is None else (f"it holds {quoted(row.task.name, 60)}",)
     return VerdictItem(
-        kind, agent.id, VerdictLevel.WAITING, what, "allswell agents", agent.missed_at, evidence=evidence, ends=ends
+        kind, agent.id, VerdictLevel.WAITING, sentence, "allswell agents", agent.missed_at, evidence=evidence, ends=ends
     )
 
 
@@ -544,13 +568,13 @@ async def _pool(readings: StoreReadings) -> Check:
             apart += 1
         elif task.spec.request is None and not _waits_for_a_human(task):
             left.setdefault(task.role, []).append(row)
-    concerns = [one for role, rows in sorted(left.items()) if (one := await _unclaimed(readings, role, rows))]
+    concerns = [item for role, rows in sorted(left.items()) if (item := await _unclaimed(readings, role, rows))]
     rest = f", {apart:,} of them wait for something else" if apart else ""
     return Check("pool", f"{many(count, 'task')} ready{rest}, none forgotten", tuple(concerns), {"ready": count})
 
 
 def _waits_for_a_human(task: Task) -> bool:
-    """Whether a task stands among what was stopped, and is told there."""
+    """Whether a task is listed among what was stopped."""
     return task.role in (RUN_ROLE, BUILD_ROLE, STEP_ROLE) and task.record.handover is not None
 
 
@@ -570,16 +594,23 @@ async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]
     them = "it" if len(rows) == 1 else "them"
     ready = f"{many(len(rows), 'task')}{more}{which} ready for {rough(now - since[0])}"
     if not long:
-        what = f"{ready}, and no known agent can take {them}"
+        sentence = f"{ready}, and no known agent can take {them}"
         ends = UpcomingStep(Millis(since[0] + patience), "this counts as broken then")
         return VerdictItem(
-            "unclaimed", role, VerdictLevel.WAITING, what, _taker(readings, role, oldest[0]), since[0], ends=ends
+            "unclaimed", role, VerdictLevel.WAITING, sentence, _taker(readings, role, oldest[0]), since[0], ends=ends
         )
-    what = f"{ready}, and no agent takes {them}"
+    sentence = f"{ready}, and no agent takes {them}"
     data = {"unclaimed": [row.task.id for row in oldest[:_CLOSELY]], "since_at": since[0], "roles": [role]}
     look_at = typed("why", oldest[0].task.id)
     return VerdictItem(
-        "unclaimed", role, VerdictLevel.BROKEN, what, _taker(readings, role, oldest[0]), since[0], look_at, data=data
+        "unclaimed",
+        role,
+        VerdictLevel.BROKEN,
+        sentence,
+        _taker(readings, role, oldest[0]),
+        since[0],
+        look_at,
+        data=data,
     )
 
 
@@ -594,10 +625,10 @@ def _taker(readings: StoreReadings, role: str, row: TaskRow) -> str:
         return resume_flow(row.task.run)
     if role == RUN_ROLE:
         return resume_command(row.task.id)
-    for one in readings.dead:
-        if any(_takes(post.role, role) for post in one.posts):
-            return up_command(one)
-    alive = any(one.name == MAIN and is_alive(one, readings.now) for one in readings.supervisors)
+    for supervisor in readings.dead:
+        if any(_takes(post.role, role) for post in supervisor.posts):
+            return up_command(supervisor)
+    alive = any(supervisor.name == MAIN and is_alive(supervisor, readings.now) for supervisor in readings.supervisors)
     if not alive and any(_takes(spec.role, role) and not spec.remote for spec in readings.place.agents):
         return "allswell up"
     return typed("claim", "--agent", "NAME", *(("--role", role) if role else ()))
@@ -620,11 +651,11 @@ async def _ready_since(store: Views, row: TaskRow) -> Millis:
 
 
 async def _services(readings: StoreReadings) -> Check:
-    """Services that are parked or fail, budgets that are spent; those of an open question are told there."""
+    """Services that are parked or fail, budgets that are spent; those of an open question are listed there."""
     asked = {question.service for question in readings.questions if question.dismissed_at is None}
     shown = [_service(row, readings) for row in readings.services.values() if row.id not in asked]
-    concerns = tuple(one for one in shown if one is not None)
-    return Check("services", "every service can be called", concerns, {"shut": [one.id for one in concerns]})
+    concerns = tuple(item for item in shown if item is not None)
+    return Check("services", "every service can be called", concerns, {"shut": [item.id for item in concerns]})
 
 
 def _service(row: ServiceRow, readings: StoreReadings) -> VerdictItem | None:
@@ -636,10 +667,10 @@ def _service(row: ServiceRow, readings: StoreReadings) -> VerdictItem | None:
     waiting = _waiting_for(row.id, readings)
     evidence = (f"{many(waiting, 'task waits', 'tasks wait')} for it; no attempt is used up",) if waiting else ()
     name = f"{said(row.id)[0].upper()}{said(row.id)[1:]}" if is_budget(row.id) else quoted(row.id, 60)
-    what = f"{name} {in_short(row, now)}"
+    sentence = f"{name} {in_short(row, now)}"
     parked = closed is not None and closed.stand == "parked"
     ends, long = None, failing
-    if closed is not None and closed.until is not None and not is_for_good(closed.until, now):
+    if closed is not None and closed.until is not None:
         ends = UpcomingStep(closed.until, "it is used again" if parked else "it is tried again")
         long = long or closed.until - now > tolerance.parked
         if closed.stand == BreakerState.PROBING:
@@ -649,7 +680,7 @@ def _service(row: ServiceRow, readings: StoreReadings) -> VerdictItem | None:
     level = VerdictLevel.BROKEN if long else VerdictLevel.WAITING
     since = row.since or None
     return VerdictItem(
-        "parked" if parked else "breaker", row.id, level, what, command, since, evidence=evidence, ends=ends
+        "parked" if parked else "breaker", row.id, level, sentence, command, since, evidence=evidence, ends=ends
     )
 
 
@@ -664,16 +695,16 @@ def _waiting_for(service: str, readings: StoreReadings) -> int:
 
 async def _requests(readings: StoreReadings) -> Check:
     """Tasks that are blocked because another agent has not answered."""
-    blocked = [row for row in readings.waiting if any(wait.kind == "request" for wait in row.waits)]
+    blocked = [row for row in readings.waiting if any(is_request(wait.target) for wait in row.waits)]
     return Check("requests", "no task is blocked by a request", tuple(_blocked(row) for row in blocked))
 
 
 def _blocked(row: TaskRow) -> VerdictItem:
     task = row.task
-    asked = [wait.target for wait in row.waits if wait.kind == "request"]
-    what = f"{quoted(task.name, 60)} is blocked: {many(len(asked), 'request')} without an answer"
+    asked = [wait.target for wait in row.waits if is_request(wait.target)]
+    sentence = f"{quoted(task.name, 60)} is blocked: {many(len(asked), 'request')} without an answer"
     evidence = ("a late answer still counts, and makes the task ready",)
-    return VerdictItem("blocked", task.id, VerdictLevel.WAITING, what, typed("why", task.id), evidence=evidence)
+    return VerdictItem("blocked", task.id, VerdictLevel.WAITING, sentence, typed("why", task.id), evidence=evidence)
 
 
 # --- what needs a human -----------------------------------------------------------------------------------------------
@@ -689,10 +720,10 @@ async def _questions(readings: StoreReadings) -> Check:
 
 def _question(question: Question, now: Millis) -> VerdictItem:
     who = "You were asked" if question.asked_by == "allswell" else f"{clean(question.asked_by, 40)} asked you"
-    what = f"{who} {ago(question.asked_at, now)}: {quoted(without_output(question.text))}"
+    sentence = f"{who} {ago(question.asked_at, now)}: {quoted(without_output(question.text))}"
     answer = typed("answer", question.id, "OPTION")
     look_at = typed("why", question.id)
-    return VerdictItem("question", question.id, VerdictLevel.NEEDS_HUMAN, what, answer, question.asked_at, look_at)
+    return VerdictItem("question", question.id, VerdictLevel.NEEDS_HUMAN, sentence, answer, question.asked_at, look_at)
 
 
 async def _failures(readings: StoreReadings) -> Check:
@@ -722,9 +753,9 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
 
 def _failure(row: TaskRow, now: Millis, *, others: bool) -> VerdictItem:
     task = row.task
-    what = f"{quoted(task.name, 60)} failed {ago(task.ended_at or now, now)}: {clean(task.record.reason)}"
+    sentence = f"{quoted(task.name, 60)} failed {ago(task.ended_at or now, now)}: {clean(task.record.reason)}"
     command, look_at = mending_command(task, others=others), typed("why", task.id)
-    return VerdictItem("failed", task.id, VerdictLevel.NEEDS_HUMAN, what, command, task.ended_at, look_at)
+    return VerdictItem("failed", task.id, VerdictLevel.NEEDS_HUMAN, sentence, command, task.ended_at, look_at)
 
 
 async def _stopped(readings: StoreReadings) -> Check:
@@ -767,17 +798,17 @@ async def _builds_to_resume(store: Views) -> list[tuple[TaskRow, str, str]]:
 
 def _stopped_command(row: TaskRow) -> VerdictItem:
     task = row.task
-    what = f"{quoted(task.name, 60)} is not finished{_last_attempt(task, 'the last attempt')}"
+    sentence = f"{quoted(task.name, 60)} is not finished{_last_attempt(task, 'the last attempt')}"
     command, look_at = resume_command(task.id), typed("why", task.id)
-    return VerdictItem("stopped", task.id, VerdictLevel.NEEDS_HUMAN, what, command, None, look_at)
+    return VerdictItem("stopped", task.id, VerdictLevel.NEEDS_HUMAN, sentence, command, None, look_at)
 
 
 def _stopped_flow(row: TaskRow) -> VerdictItem:
     task = row.task
     run = RunId(task.run or "")
     how = _last_attempt(task, f"the last attempt at {quoted(task.name, 40)}")
-    what = f"The flow of {run} is not finished{how}"
-    return VerdictItem("stopped", run, VerdictLevel.NEEDS_HUMAN, what, resume_flow(run), None, typed("why", run))
+    sentence = f"The flow of {run} is not finished{how}"
+    return VerdictItem("stopped", run, VerdictLevel.NEEDS_HUMAN, sentence, resume_flow(run), None, typed("why", run))
 
 
 def _last_attempt(task: Task, which: str) -> str:
@@ -787,12 +818,14 @@ def _last_attempt(task: Task, which: str) -> str:
 
 def _stopped_build(row: TaskRow, name: str, command: str) -> VerdictItem:
     run = row.task.run or ""
-    what = f"No coordinator runs the build {quoted(name, 60)}: start it again, with the same spec"
+    sentence = f"No coordinator runs the build {quoted(name, 60)}: start it again, with the same spec"
     again = clean(command, _COMMAND) or typed("coordinate", "SPEC", "--chat", "URL")
-    return VerdictItem("stopped", run, VerdictLevel.NEEDS_HUMAN, what, again, None, typed("show", run or row.task.id))
+    return VerdictItem(
+        "stopped", run, VerdictLevel.NEEDS_HUMAN, sentence, again, None, typed("show", run or row.task.id)
+    )
 
 
-# --- who is told ------------------------------------------------------------------------------------------------------
+# --- sinks and followers ---------------------------------------------------------------------------------------------
 
 
 async def _followers(readings: StoreReadings) -> Check:
@@ -812,32 +845,32 @@ async def _followers(readings: StoreReadings) -> Check:
 
 def _behind(since: Millis, follower: str, sinks: Collection[str] | None, now: Millis) -> VerdictItem:
     sink = sink_of(follower)
-    what = f"{clean(follower, 40)} behind by {rough(now - since)}; start it again"
-    what += ", or forget it" if sink is None else ""
+    sentence = f"{clean(follower, 40)} behind by {rough(now - since)}; start it again"
+    sentence += ", or forget it" if sink is None else ""
     command = typed("sinks", "forget", follower) if sink is None else typed("sinks", "run")
     if sink is not None and sinks is not None and sink not in sinks:
-        what = f"the sink {clean(sink, 40)} gets no more messages: it is not set up here"
+        sentence = f"the sink {clean(sink, 40)} gets no more messages: it is not set up here"
         command = typed("sinks", "forget", sink)
     data = {"behind": [{"follower": follower, "since_at": since}]}
-    return VerdictItem("follower", follower, VerdictLevel.NEEDS_HUMAN, what, command, since, data=data)
+    return VerdictItem("follower", follower, VerdictLevel.NEEDS_HUMAN, sentence, command, since, data=data)
 
 
 async def _sinks(readings: StoreReadings) -> Check:
     """Sinks that cannot deliver."""
     left = await readings.views.view_deliveries(DeliveryFilter(limit=PAGE))
-    failing = [one for one in left if one.tries or one.given_up]
+    failing = [delivery for delivery in left if delivery.tries or delivery.given_up]
     concerns: list[VerdictItem] = []
-    for sink in dict.fromkeys(one.sink for one in failing):
-        own = [one for one in failing if one.sink == sink]
-        given_up = sum(one.given_up for one in own)
-        what = f"{clean(sink, 40)} cannot deliver: {clean(own[0].reason, 80)}"
-        what += f"; {many(given_up, 'delivery', 'deliveries')} given up" if given_up else ""
+    for sink in dict.fromkeys(delivery.sink for delivery in failing):
+        own = [delivery for delivery in failing if delivery.sink == sink]
+        given_up = sum(delivery.given_up for delivery in own)
+        sentence = f"{clean(sink, 40)} cannot deliver: {clean(own[0].reason, 80)}"
+        sentence += f"; {many(given_up, 'delivery', 'deliveries')} given up" if given_up else ""
         data = {"failing": len(own) - given_up, "given_up": given_up}
         retry, level = (
             typed("deliveries", "retry", "--sink", sink),
             VerdictLevel.NEEDS_HUMAN if given_up else VerdictLevel.WAITING,
         )
-        concerns.append(VerdictItem("delivery", sink, level, what, retry, None, typed("deliveries"), data=data))
+        concerns.append(VerdictItem("delivery", sink, level, sentence, retry, None, typed("deliveries"), data=data))
     fine = "no message to a sink fails"
     return Check("sinks", fine, tuple(concerns), {"failing": 0, "given_up": 0})
 
@@ -861,4 +894,4 @@ _CHECKS: Iterable[Callable[[StoreReadings], Awaitable[Check | None]]] = (
     _disk,
     _settings,
 )
-"""In the order in which they are told; a check that returns None has nothing to look at."""
+"""In the order in which they are shown; a check that returns None has nothing to look at."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from allswell.domain.agents.status import named
-from allswell.domain.ids import Millis, QuestionId, TaskId
+from allswell.domain.ids import Millis, QuestionId, TaskId, is_request
 from allswell.domain.lease.cost import is_budget, said
 from allswell.domain.question import Pause, Question, full_stop, without_output
 from allswell.domain.run.run import Run, last_of, time_left
@@ -53,7 +53,7 @@ from allswell.store.views import Views
 BESIDE_MOST = 4
 """How many of the other things a task waits for are named."""
 CHAIN_MOST = 8
-"""How many links are told in full; of a longer chain, the first and the last ones."""
+"""How many links are shown in full; of a longer chain, the first and the last ones."""
 
 
 def explain(root: TaskRow, facts: TaskFacts) -> Explanation:
@@ -78,7 +78,7 @@ def explain(root: TaskRow, facts: TaskFacts) -> Explanation:
         links[0] = replace(links[0], says=(*links[0].says, f"It is {task.spec.retry_of}, submitted again."))
     todo = list(leaf.todo)
     if len(path) > 1 and task.state == OPEN:
-        todo.append(SuggestedAction(f"Call {quoted(task.name, 40)} off", typed("cancel", task.id)))
+        todo.append(SuggestedAction(f"Cancel {quoted(task.name, 40)}", typed("cancel", task.id)))
     return Explanation(
         task.id,
         "task",
@@ -165,7 +165,7 @@ def _standing(id_: str, facts: TaskFacts) -> StatusText:
 
 
 def _untold(row: TaskRow, standing: StatusText, facts: TaskFacts) -> StatusText:
-    """Something has ended, and those who wait for it are still to be told: a sweeper does that at once."""
+    """Something has ended, and the tasks that wait for it are still to be updated: a sweeper does that at once."""
     if not is_late(row.task.ended_at, facts.now):
         says = (*standing.says, "Tasks that wait for it are updated in a moment.")
         return StatusText(standing.state, says, 5, row.task.ended_at)
@@ -185,8 +185,8 @@ def _waits(row: TaskRow, facts: TaskFacts) -> tuple[str, ...]:
     task = row.task
     if task.state != OPEN:
         return stand(row, facts).says
-    needs = [wait.target for wait in row.waits if wait.kind == "need"]
-    requests = [wait.target for wait in row.waits if wait.kind == "request"]
+    requests = [wait.target for wait in row.waits if is_request(wait.target)]
+    needs = [wait.target for wait in row.waits if wait.kind != "question" and wait.target not in requests]
     asked = len(row.waits) - len(needs) - len(requests)
     parts = []
     if requests:
@@ -427,7 +427,7 @@ def _runs_standing(run: Run, name: str, now: int) -> str:
 
 
 def _urgency(row: TaskRow, facts: TaskFacts) -> int:
-    """How much an open task of a run needs somebody; one that waits for an answer needs it most."""
+    """How urgently an open task of a run needs a human; one that waits for an answer needs one most."""
     if row.lease is None and any(wait.kind == "question" for wait in row.waits):
         return 90
     return stand(row, facts).trouble
@@ -452,7 +452,7 @@ async def why(
 
 
 async def _with_survivors(views: Views, told: Explanation, still_running: StillRun) -> Explanation:
-    """What is told of a task, with the processes of its attempts that still run."""
+    """The sentences about a task, with the processes of its attempts that still run."""
     try:
         left = [one for one in await view_survivors(views, still_running) if one.task == told.id]
     except Refused:  # an agent's key does not see what the watch keeps about itself
