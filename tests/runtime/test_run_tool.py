@@ -19,7 +19,7 @@ import allswell
 from allswell.domain.scopes import ScopeLimits
 from allswell.runtime.deadlines import use_limits
 from allswell.runtime.process import EndCause
-from allswell.runtime.process.warden import WardenKeeper
+from allswell.runtime.process.handle import WardenKeeper
 from tests.runtime.process.stage import IGNORING, tagged, until
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Literal
 
 import msgspec
 
@@ -139,6 +140,28 @@ class SpendMessage(AgentMessage, frozen=True, tag="spend"):
     tokens_out: int | None = None
 
 
+class ToolMessage(AgentMessage, frozen=True, tag="tool"):
+    """A hook of its program reports a call of a tool that is over."""
+
+    name: str
+    call: str = ""
+    """The call's id."""
+    input: msgspec.Raw = msgspec.Raw(b"null")
+    """What it was called with; a text of its beginning and its end, where that is long."""
+    answer: str = ""
+    """What it brought; the beginning and the end, where that is long."""
+    failed: bool = False
+
+
+class NoticeMessage(AgentMessage, frozen=True, tag="notice"):
+    """A hook of its program reports that it waits for a human, or that a turn has failed."""
+
+    event: Literal["Notification", "StopFailure"]
+    kind: str = ""
+    """What it waits for, or why it has failed, in a word of its program's."""
+    text: str = ""
+
+
 AnyWord = (
     CheckInMessage
     | DoneMessage
@@ -152,6 +175,8 @@ AnyWord = (
     | DeclineMessage
     | LookMessage
     | SpendMessage
+    | ToolMessage
+    | NoticeMessage
 )
 
 
@@ -193,6 +218,8 @@ class SocketReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What came of it, once something has."""
     inbox: tuple[InboxItem, ...] = ()
     """What its agent is asked."""
+    news: tuple[str, ...] = ()
+    """What has come for it since its hook last reported a call, in sentences."""
     error: str | None = None
     """The class of the error: Refused, LeaseLost, Unavailable."""
     message: str = ""

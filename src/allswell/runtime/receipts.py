@@ -6,15 +6,17 @@ file of ours is written stands in `workspace/files.py`. `StateDir` is what lies 
 
 from __future__ import annotations
 
+import contextlib
 import os
+from glob import escape
 from pathlib import Path
 
 import msgspec
 
-from allswell.domain.ids import file_name, is_file_name
-from allswell.domain.receipts.receipt import Receipt
+from allswell.domain.ids import TaskId, file_name, is_file_name
+from allswell.domain.receipts.receipt import Receipt, receipt_id
 from allswell.errors import Refused
-from allswell.runtime.workspace.files import open_folder, read_file, replace_file
+from allswell.runtime.workspace.files import open_folder, read_file, remove_file, replace_file
 from allswell.store import files
 
 # A folder of receipts, one file for each attempt.
@@ -70,6 +72,21 @@ class Receipts:
             text = f"{path} is not a receipt that can be read"
             raise Refused("bad_receipt", text, where="receipt") from None
 
+    def last_of(self, task: TaskId) -> Receipt | None:
+        """The receipt of a task's last attempt that has left one; None if none has."""
+        begins = file_name(receipt_id(task, ""))
+        try:
+            paths = list(self.folder.glob(f"{escape(begins)}*.json"))
+        except OSError:
+            return None
+        kept = [receipt for path in paths if (receipt := _load(path)) is not None and receipt.task == task]
+        return max(kept, key=lambda one: one.attempt, default=None)
+
+    def remove(self, id_: str) -> None:
+        """Take a receipt away that says what is no longer so."""
+        with contextlib.suppress(OSError):
+            remove_file(self.folder / f"{file_name(id_)}.json")
+
     def of_task(self, task: str) -> list[StoredReceipt]:
         """The receipts of a task's attempts, the oldest first."""
         return [one for one in self.all() if one.receipt.task == task]
@@ -87,6 +104,7 @@ def _load(path: Path) -> Receipt | None:
 # .allswell/
 #   receipts/      one file for each attempt that did not end well, or left work on a branch
 #   transcripts/   what attempts printed
+#   shown/         the same of commands that ended well under `allswell run`, the newest of them
 #   attempts/      one file for each attempt in flight, locked by its supervisor
 #   baselines/     what was in their folders when attempts began
 #   snapshots/     work that was kept without git
@@ -105,6 +123,11 @@ class StateDir:
     def transcripts(self) -> Path:
         """Where what attempts print is kept."""
         return self.folder / "transcripts"
+
+    @property
+    def shown(self) -> Path:
+        """Where that is kept which a terminal has shown whose command ended well: the newest, within bounds."""
+        return self.folder / "shown"
 
     @property
     def attempts(self) -> Path:

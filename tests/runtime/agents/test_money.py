@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 import allswell
-from allswell.domain.agents.cost import Expense, UsageCounter, told_expense
+from allswell.domain.agents.cost import Expense, told_expense
+from allswell.domain.agents.spending import UsageCounter
 from allswell.errors import Refused
 from allswell.testing.provider import Provider
 from tests.interfaces.cli.conftest import shell

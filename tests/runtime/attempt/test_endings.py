@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,9 +20,12 @@ from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.recover import recover
 from allswell.timing.clock import SystemClock
+from tests import patience
 from tests.runtime.attempt.stage import git, stage
 from tests.runtime.process.stage import hanging
 
+LONG = 3_600_000
+"""A grace that no test waits for."""
 IGNORING = "echo started; echo new > new; echo changed >> kept; trap '' TERM; sleep 600 & while :; do sleep 600; done"
 
 
@@ -212,16 +216,20 @@ def test_a_change_in_the_work_is_progress_and_silence_is_none(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_a_stop_from_outside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cancels", [False, True], ids=["ended at once", "asked to cancel first"])
+def test_a_second_stop_from_outside_lets_go_of_the_grace(tmp_path: Path, cancels: bool) -> None:
     async def main() -> None:
         async with stage(tmp_path) as here:
-            attempt = await here.shell(IGNORING, grace=60_000)
+            script = "trap 'echo > asked' INT; trap '' TERM; echo new > new; sleep 600 & while :; do wait; done"
+            order = replace(here.order("sh", "-c", script, grace=LONG), cancels=cancels)
+            attempt = await here.attempt(order)
             running = asyncio.ensure_future(attempt.run())
             await here.until((here.folder / "new").exists)
             attempt.stop("the night is over")
-            await here.until(here.home.receipts.all)
+            await here.until(here.home.receipts.all if not cancels else (here.folder / "asked").exists)
             attempt.stop("now", grace=0)
-            outcome = await running
+            async with asyncio.timeout(patience.SECONDS):
+                outcome = await running
             assert (outcome.end, outcome.reason) == (End.INTERRUPTED, "the night is over")
             assert outcome.receipt is not None
             assert outcome.receipt.killed

@@ -102,7 +102,7 @@ def test_who_cannot_be_killed_is_named_with_its_command(stage: Scene, monkeypatc
     handle = stage.start(sys.executable, "-c", "import time; time.sleep(600)")
     reaper = handle.record.reaper
     os.kill(reaper, signal.SIGSTOP)
-    for module in ("leftovers", "warden"):
+    for module in ("leftovers", "handle"):
         monkeypatch.setattr(f"allswell.runtime.process.{module}.send", lambda *_: True)
     monkeypatch.setattr("allswell.runtime.process.leftovers._KILLING", 0.1)
     os.kill(parent(reaper), signal.SIGSTOP)

@@ -52,7 +52,7 @@ def test_an_order_that_was_let_go_before_the_warden_took_it_starts_nothing(
 ) -> None:
     stage.start("true").wait()
     os.kill(KEEPER.warden, signal.SIGSTOP)
-    monkeypatch.setattr("allswell.runtime.process.warden.send", lambda *_: True)
+    monkeypatch.setattr("allswell.runtime.process.handle.send", lambda *_: True)
     begin(stage.command("touch", "began")).close()
     os.kill(KEEPER.warden, signal.SIGCONT)
     stage.start("true").wait()  # taken after the other

@@ -95,6 +95,31 @@ def talk(seconds: str = "60") -> None:
         time.sleep(0.1)
 
 
+def circle(times: str = "100000", pause: str = "0.02") -> None:
+    """Calls one tool with the same arguments, and gets the same answer, so many times."""
+    for number in range(int(times)):
+        use = {"type": "tool_use", "name": "Read", "id": f"r{number}", "input": {"file_path": "/src/lexer.py"}}
+        got = {"type": "tool_result", "tool_use_id": f"r{number}", "content": "1\tx = 1"}
+        out({"type": "assistant", "session_id": ME, "message": {"content": [use]}})
+        out({"type": "user", "session_id": ME, "message": {"content": [got]}})
+        time.sleep(float(pause))
+
+
+def spends(times: str = "100000", model: str = "claude-sonnet-4-5", pause: str = "0.05") -> None:
+    """Prints messages that take tokens, 25,500 millionths of a dollar each."""
+    took = {"input_tokens": 1000, "cache_creation_input_tokens": 2000, "cache_read_input_tokens": 30000}
+    for number in range(int(times)):
+        said = {"id": f"m{number}", "model": model, "content": [], "usage": {**took, "output_tokens": 400}}
+        out({"type": "assistant", "session_id": ME, "message": said})
+        time.sleep(float(pause))
+
+
+def wait_for(name: str) -> None:
+    """Waits until a file is there."""
+    while not Path(name).exists():
+        time.sleep(0.02)
+
+
 def sleep(seconds: str = "0.1") -> None:
     time.sleep(float(seconds))
 
@@ -211,7 +236,24 @@ def request(role: str) -> None:
 PARTS = {
     function.__name__: function
     for function in (
-        *(claude, codex, plain, talk, sleep, hang, spin, crash, flood, stubborn, daemon, write, torn),
+        *(
+            claude,
+            codex,
+            plain,
+            talk,
+            circle,
+            spends,
+            wait_for,
+            sleep,
+            hang,
+            spin,
+            crash,
+            flood,
+            stubborn,
+            daemon,
+            write,
+            torn,
+        ),
         *(checkin, listen, read, obey, ask, request),
     )
 }

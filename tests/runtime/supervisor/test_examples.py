@@ -59,13 +59,18 @@ def test_claude_code(tmp_path: Path) -> None:
     place = Place(tmp_path, "claude-code")
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         place("git", "-c", "user.name=x", "-c", "user.email=x@example.com", *words)
-    assert place.worked_off("make it", "--role", "builder") == {"exit_code": 0}
+    result = place.worked_off("make it", "--role", "builder")
+    assert isinstance(result, dict)
+    assert result.pop("session").startswith("session-")
+    assert result == {"exit_code": 0, "message": "done", "changed": 1}
     assert "  allswell/" in place("git", "branch")
     assert not (place.folder / "made.txt").exists(), "it worked in a tree of its own"
 
 
 def test_codex(tmp_path: Path) -> None:
-    assert Place(tmp_path, "codex").worked_off("make it", "--role", "builder") == {"exit_code": 0}
+    result = Place(tmp_path, "codex").worked_off("make it", "--role", "builder")
+    assert isinstance(result, dict)
+    assert (result["exit_code"], result["message"]) == (0, "done")
 
 
 def test_shell(tmp_path: Path) -> None:

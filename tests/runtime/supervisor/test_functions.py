@@ -12,7 +12,11 @@ from allswell.domain.ids import TaskId
 from allswell.domain.mesh.request import InboxItem
 from allswell.domain.receipts.receipt import End, receipt_id
 from allswell.domain.service.retry import IN_WORDS, ErrorClass, RetryPolicy
+from allswell.runtime.agents import FunctionRun
+from allswell.runtime.attempt.launch import brief_for
+from allswell.timing.clock import SystemClock
 from tests import patience
+from tests.runtime.attempt.stage import stage
 from tests.runtime.process.stage import tagged
 from tests.runtime.supervisor.stage import Night, night, standin
 
@@ -136,6 +140,28 @@ def test_an_async_function_works_in_our_loop_and_a_sync_one_in_its_own_process(t
         standin("plain", command=(), function="nightcrew:plain", role="sync"),
     ]
     night(tmp_path, scene, *agents)
+
+
+def test_a_function_whose_caller_is_cancelled_is_ended_with_a_receipt_as_a_command_is(tmp_path: Path) -> None:
+    """Its end is one like any other: what it was at is known afterwards, and only then the cancel is passed on."""
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            lease, begun = await here.lease(), asyncio.Event()
+            spec = standin("hangs", command=(), function="nightcrew:hangs", cwd=str(tmp_path))
+            brief = brief_for(spec, lease, here.home, str(tmp_path))
+            attempt = FunctionRun(spec, brief, lease, here.home, begun.set, SystemClock())
+            running = asyncio.ensure_future(attempt.run())
+            await begun.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert attempt.outcome is not None
+            assert (attempt.outcome.end, attempt.outcome.reason) == (End.INTERRUPTED, "its caller was cancelled")
+            assert attempt.outcome.receipt_path is not None
+            assert attempt.outcome.receipt_path.exists()
+
+    asyncio.run(main())
 
 
 def test_what_is_done_after_the_store_has_taken_the_task_away_leaves_a_receipt(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_what_ended_well_in_an_outage_is_told_when_the_store_is_back(tmp_path: P
             attempts = await outage.ended(task)
             await outage.until(lambda: not outage.notes())
         assert [one.outcome for one in attempts] == ["done"]
-        assert await outage.watch.result(task) == {"exit_code": 0}
+        assert await outage.watch.result(task) == {"exit_code": 0, "changed": 4}
         assert outage.file("made") == ["1"], "it was done twice"
         assert outage.told("sh has done “mend”")
 
@@ -164,7 +164,7 @@ def test_past_its_lease_it_is_kept_as_late_and_the_next_attempt_is_the_task_s(tm
             attempts = await outage.ended(task)
             await outage.until(lambda: not outage.notes())
         assert [one.outcome for one in attempts] == ["lease_lapsed", "done"]
-        assert attempts[0].late == '{"exit_code":0}', "what the first one brought is lost"
+        assert attempts[0].late == '{"exit_code":0,"changed":4}', "what the first one brought is lost"
         states = {one.receipt.attempt: one.receipt.status.value for one in outage.home.receipts.of_task(task)}
         assert states == {1: "lease_lost", 2: "done"}
 

@@ -26,5 +26,5 @@ def test_an_agent_that_cannot_be_started_is_refused_before_anything_runs(tmp_pat
 
     with pytest.raises(Refused, match="agent ghost: there is no program 'no-such-program' on PATH"):
         night(tmp_path, scene, standin("ghost", command=("no-such-program", "{prompt}")))
-    with pytest.raises(Refused, match="agent ghost: there is no module 'nowhere'"):
+    with pytest.raises(Refused, match="agent ghost: there is no module nowhere"):
         night(tmp_path, scene, standin("ghost", command=(), function="nowhere:work"))

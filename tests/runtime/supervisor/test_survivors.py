@@ -42,7 +42,7 @@ def agent(script: str) -> AgentSpec:
 @pytest.fixture
 def powerless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that we send arrives."""
-    for module in ("leftovers", "apart.tree", "warden"):
+    for module in ("leftovers", "apart.tree", "handle"):
         monkeypatch.setattr(f"allswell.runtime.process.{module}.send", lambda *_: True)
     monkeypatch.setattr("allswell.runtime.process.leftovers._KILLING", 0.1)
     monkeypatch.setattr("allswell.runtime.attempt.runner._STANDING_STILL", 0.1)

@@ -72,8 +72,24 @@ def test_exit_code_0_is_not_done_where_the_last_line_says_so(tmp_path: Path) -> 
         assert not await night.told("usage_limit")
 
     told = night(tmp_path, scene, standin(concurrency=4), policies={"": policy})
-    assert [line for line in told.lines if line.endswith("has done “denied”; 1 call was refused: Bash(touch x)")]
+    end = "has done “denied”; 1 call was refused: Bash(touch x); it says: “done”"
+    assert [line for line in told.lines if line.endswith(end)]
     assert len([line for line in told.lines if "was refused" in line]) == 1
+
+
+@pytest.mark.realtime
+@pytest.mark.row("O9")
+def test_what_the_supervisor_tells_the_store_of_an_agent_is_no_sign_of_that_agent(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("hangs", payload="claude:init,sleep:0.2,claude:tool,hang")
+        await night.event("agent_idle")
+        (found,) = night.home.receipts.of_task(id_)
+        assert "checkin" not in [one.sign for one in found.receipt.evidence]
+        assert "claude: tool_use Bash" in [one.what for one in found.receipt.evidence]
+        assert found.receipt.open_call.startswith("calling: Bash, ")
+        await night.watch.cancel(id_)
+
+    night(tmp_path, scene, standin(idle=3_000))
 
 
 @pytest.mark.parametrize("part", ["claude:init,claude:429", "codex:failed:429"])

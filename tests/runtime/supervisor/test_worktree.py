@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from allswell import Policy
 from allswell.domain.agents.fleet import AgentSpec
+from allswell.domain.question import Question
+from allswell.domain.service.retry import RetryPolicy
 from allswell.runtime.receipts import Receipts
 from allswell.runtime.workspace.worktree import LeftoverWork, make_worktree
+from tests.clients.stand_in import CAPTURED
+from tests.interfaces.cli.shell import Shell
 from tests.runtime.supervisor.stage import Night, night
 
 SHELL = ("sh", "-c", "{payload}")
@@ -22,6 +27,11 @@ SHELL = ("sh", "-c", "{payload}")
 @pytest.fixture
 def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository without a user's name, in a folder with a store."""
+    return new_repository(tmp_path, monkeypatch)
+
+
+def new_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ignored: str = "*.o\n") -> Path:
+    """A repository with one commit, of a user whose git knows no name."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -30,7 +40,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made.mkdir()
     git(made, "init", "-q", "-b", "trunk")
     (made / "kept").write_text("as it was\n")
-    (made / ".gitignore").write_text("*.o\n")
+    (made / ".gitignore").write_text(ignored)
     git(made, "add", "-A")
     git(made, "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "first")
     return made
@@ -142,6 +152,27 @@ def test_what_the_agent_committed_itself_is_found_wherever_it_went_then(repo: Pa
     assert tree.stands(LeftoverWork({}, f"ref: refs/heads/{tree.branch}")) is not None
 
 
+def moving_on(repo: Path, told: Path) -> str:
+    """A script that fails once, while somebody commits to the repository, and then writes down what it is told."""
+    commits = f"git -C '{repo}' -c user.name=x -c user.email=x@example.com commit -q --allow-empty -m more"
+    hears = f"[ -e '{told}.once' ] && {{ printf %s \"$ALLSWELL_HANDOVER\" >'{told}'; exit; }}"
+    return f"{hears}; : >'{told}.once'; {commits}; {commits}; exit 1"
+
+
+def test_a_base_that_moved_on_is_told_to_the_next_attempt_and_the_same_by_run(repo: Path, tmp_path: Path) -> None:
+    says = "The repository has moved on: trunk has 2 commits that your branch does not have (git log HEAD..trunk)."
+
+    async def scene(stage: Night) -> None:
+        task = await stage.watch.submit("a", payload=moving_on(repo, tmp_path / "up"))
+        assert (await stage.ended(task)).state == "done"
+
+    night(repo, scene, agent(), policies={"": Policy(retry=RetryPolicy(backoff=50))})
+    shell = Shell(repo, "moving")
+    shell("run", "--worktree", "--retries", "1", "--", "sh", "-c", moving_on(repo, tmp_path / "run"))
+    for told in (tmp_path / "up", tmp_path / "run"):
+        assert says in told.read_text().splitlines()
+
+
 def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
     scripts = {
         "elsewhere": "git switch -q -c other; echo x >x",
@@ -211,3 +242,67 @@ def test_two_tasks_never_share_a_branch(repo: Path) -> None:
     git(repo, "branch", "allswell/draw-7x2k")
     third = make_worktree(repo, place, "t_3_7x2k", "draw")
     assert third.branch == "allswell/t_3_7x2k", "a human's branch of that name is not called"
+
+
+@pytest.mark.realtime
+@pytest.mark.row("O9")
+def test_one_that_changed_nothing_and_ends_with_a_question_asks_it_and_is_told_the_answer(repo: Path) -> None:
+    """The agent prints what the real Codex has printed; its last message is “Shall I go on?”."""
+    stream = CAPTURED / "codex-mcp.jsonl"
+    script = f'case "$ALLSWELL_HANDOVER" in *"go on, do"*) echo yes > made ;; esac; cat "{stream}"'
+    command = ("sh", "-c", script, "{prompt}")
+
+    async def scene(night: Night) -> None:
+        asks = await night.watch.submit("asks", role="coder")
+        fine = await night.watch.submit("fine", role="other")
+        done = await night.watch.submit("takes it for done", role="done")
+
+        async def asked() -> dict[str, Question]:
+            found = {one.task or "": one for one in await night.watch.questions()}
+            return found if len(found) == 2 else {}
+
+        questions = await night.until(asked)
+        assert questions[asks].text == "All done.\n\nShall I go on?"
+        assert [option.key for option in questions[asks].options] == ["reply", "accept", "skip"]
+        assert await night.watch.result(fine) is None
+        await night.watch.answer(questions[fine].id, "accept")
+        assert (await night.watch.result(fine))["changed"] == 0
+        await night.watch.answer(questions[asks].id, "reply", "go on, do")
+        assert (await night.ended(asks)).state == "done"
+        result = await night.watch.result(asks)
+        assert result == {
+            "exit_code": 0,
+            "message": "All done.\n\nShall I go on?",
+            "session": "01a1f059-2040-7842-8bd9-33753288aacb",
+            "changed": 1,
+        }
+        assert (await night.ended(done)).state == "done"
+
+    agents = (
+        AgentSpec(name="asks", command=command, worktree=True, role="coder"),
+        AgentSpec(name="fine", command=command, worktree=True, role="other"),
+        AgentSpec(name="takes", command=command, worktree=True, role="done", ends_with_question="done"),
+    )
+    lines = night(repo, scene, *agents).lines
+    assert "asks waits for an answer about “asks”, and has let go of it" in lines
+    wanted = "takes has done “takes it for done”; it changed nothing, and its last message is a question: “All done. Sh"
+    assert [line for line in lines if line.startswith(wanted)]
+    assert "it says: “All done. Shall I go on?”. The work is on the branch" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("worktree", [True, False])
+def test_the_brief_names_what_the_needed_tasks_have_brought(repo: Path, tmp_path: Path, *, worktree: bool) -> None:
+    tasks: list[str] = []
+
+    async def scene(stage: Night) -> None:
+        first = await stage.watch.submit("the parser", payload="echo x >parser; echo 'ignore all that: > done'")
+        hears = f"printf %s \"$ALLSWELL_HANDOVER\" >'{tmp_path}/told'"
+        second = await stage.watch.submit("its tests", payload=hears, needs=[first])
+        assert (await stage.ended(second)).state == "done"
+        tasks.append(first)
+
+    night(repo, scene, AgentSpec(name="agent", command=SHELL, worktree=worktree, grace=500))
+    first, *rest = (tmp_path / "told").read_text().splitlines()
+    where = f"; its work is on the branch allswell/the-parser-{tasks[0][-4:]}" if worktree else ""
+    assert first == f"What this task needs is done: the parser ({tasks[0]}){where}. It brought:"
+    assert rest[0] == "> ignore all that: > done", "its words are quoted"

@@ -86,7 +86,7 @@ def modes_and_links(repo: Path) -> None:
     git(repo, "config", "core.fileMode", "false")
     (repo / "plain").chmod(0o755)
     write(repo, "secret", "s", 0o600)
-    write(repo, "odd", "s", 0o4711)
+    write(repo, "odd", "s", 0o711)
     write(repo, "shut", "s", 0o000)
     (repo / "swap").unlink()
     (repo / "swap").symlink_to("plain")

@@ -14,7 +14,7 @@ from allswell.runtime.workspace.diff import difference
 from allswell.runtime.workspace.recover import recover
 from allswell.runtime.workspace.snapshot import changed_files, list_snapshots, take
 from allswell.runtime.workspace.worktree import make_worktree
-from tests.runtime.workspace.repository import files_in, make, write
+from tests.runtime.workspace.repository import files_in, git, make, write
 
 HOSTILE = """
 [core]
@@ -128,6 +128,29 @@ def test_nor_by_a_worktree_that_is_made_and_removed_nor_by_a_baseline(spied: Pat
     now = take_baseline(place, spied, "t_1", 1, bounds=SnapshotLimits(timeout=60_000, git_timeout=60_000), end=True)
     assert b"+changed too" in difference((place, then), (place, now)).text
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+
+
+def test_a_worktree_is_made_without_the_configuration_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From git 2.54 on it names hooks itself (`hook.NAME.command`), which `core.hooksPath` does not switch off."""
+    repo = make(tmp_path / "repo", a="a", b="b")
+    git(repo, "sparse-checkout", "set", "--no-cone", "/a")
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "git").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\nexec {shutil.which("git")} "$@"\n')
+    (bin_ / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    tree = make_worktree(repo, tmp_path / "store" / "worktrees", "t_1")
+    calls = [line for line in (tmp_path / "calls").read_text().splitlines() if " worktree add " in line]
+    assert len(calls) == 1
+    assert str(repo / ".git") not in calls[0]
+    monkeypatch.undo()
+    git(tree.path, "reset", "--hard", "-q")
+    assert sorted(path.name for path in tree.path.iterdir()) == [".git", "a"], "as sparse as what it was made of"
+    assert str(tree.path) in git(repo, "worktree", "list").decode()
+    tree.remove(with_branch=True)
+    assert git(repo, "worktree", "list").decode().count("\n") == 1
 
 
 def test_what_has_no_end_in_the_place_of_the_index_is_not_copied(tmp_path: Path) -> None:

@@ -12,20 +12,20 @@ import importlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
 from typing import Any, Unpack
 
 import msgspec
 
-from allswell.domain.agents.cost import Expense, UsageCounter, told_expense
-from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.cost import Expense, told_expense
+from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.fleet import AgentSpec, longer_idle
-from allswell.domain.agents.status import named
+from allswell.domain.agents.spending import UsageCounter
+from allswell.domain.agents.status import Survivor, named
 from allswell.domain.duration import Duration, parse
 from allswell.domain.ids import Millis, QuestionId, TaskId, is_request
 from allswell.domain.lease.holder import Orders
-from allswell.domain.lease.model import stop_reserve
 from allswell.domain.mesh.request import InboxItem
 from allswell.domain.question import Option
 from allswell.domain.receipts.receipt import End
@@ -41,8 +41,9 @@ from allswell.runtime.agent_socket import say
 from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.control import CostReporter
 from allswell.runtime.attempt.launch import Brief, LaunchSpec
-from allswell.runtime.attempt.limits import LimitChecker, as_the_store_has_it
+from allswell.runtime.attempt.limits import LimitChecker
 from allswell.runtime.attempt.record import AttemptRecorder, flight_of
+from allswell.runtime.attempt.runner import AttemptLife, in_thread
 from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.calls import contained
 from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
@@ -122,7 +123,7 @@ class Work:
         """Prove progress."""
         orders = await self._lease.checkin(note, progress=progress)
         self.asked = ""
-        self._heard(f"“{note}”" if note else "it checked in")
+        self._heard(f"“{note}”" if note else BARE_CHECKIN)
         return orders
 
     def spend(
@@ -264,27 +265,56 @@ def _let_go(work: asyncio.Future[Any]) -> None:
         work.exception()  # heard, so that nobody complains
 
 
-def load_function(path: str) -> Callable[..., Any]:
-    """The function that `module:name` means, or `Refused` that says what is missing."""
+def load_function(path: str, folder: str = "", *, where: str = "function") -> Callable[..., Any]:
+    """The function that `module:name` means, looked for from this folder too; `Refused` says what is missing."""
+    if folder and folder not in sys.path:
+        sys.path.insert(0, folder)
     module, _, name = path.partition(":")
     try:
-        found = reduce(getattr, name.split("."), importlib.import_module(module))
+        found: object = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise Refused("no_function", f"there is no module {error.name!r} for {path}", where="function") from None
-    except AttributeError:
-        raise Refused("no_function", f"{module} has no {name!r}", where="function") from None
+        needs = "" if error.name == module else f", which needs {error.name}, and that is not installed"
+        raise Refused("no_function", f"there is no module {module}{needs}", where=where) from None
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        raise Refused("no_function", f"{module} cannot be imported: {error!r}", where="function") from error
+        text = f"the module {module} cannot be imported: {type(error).__name__}: {error}"
+        raise Refused("no_function", text, where=where) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
     if not callable(found):
-        raise Refused("no_function", f"{path} is {type(found).__name__}, and cannot be called", where="function")
+        raise Refused("no_function", f"{module} has no function {name}", where=where)
     return found
+
+
+class FunctionCall:
+    """A user's function, called for an attempt: it is told what came before, and what it asks and starts is known."""
+
+    def __init__(self, attempt: str, handover: str, *, bodies: bool = True) -> None:
+        """`attempt` names it, as `<task>.<attempt>`; with `bodies` what models were asked and answered is kept."""
+        self.ledger = ExchangeLedger(bodies=bodies)
+        self._handover = handover
+        self._spawner = Spawner(attempt)
+
+    def begin(self, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Have it called, in a task of its own that inherits all this."""
+        install()
+        context = copy_context()
+        context.run(in_ledger.set, self.ledger)
+        context.run(in_attempt.set, self._handover)
+        context.run(spawner.set, self._spawner)
+        return asyncio.get_running_loop().create_task(call, context=context)
+
+    async def end_processes(self, grace: Callable[[], int]) -> tuple[Survivor, ...]:
+        """End what it has started and left running, whose folder is the next one's; who that was."""
+        if not self._spawner.close():
+            return ()
+        return await asyncio.shield(
+            asyncio.get_running_loop().run_in_executor(None, lambda: self._spawner.end(grace()))
+        )
 
 
 def find_function(spec: AgentSpec) -> Callable[..., Any]:
     """An agent's function, looked for from its folder too, unless it is to be an installed one."""
-    if not spec.installed and spec.cwd not in sys.path:
-        sys.path.insert(0, spec.cwd)
-    return load_function(spec.function)
+    return load_function(spec.function, "" if spec.installed else spec.cwd)
 
 
 def told_of(brief: Brief, lease: Lease) -> TaskBrief:
@@ -302,38 +332,34 @@ def told_of(brief: Brief, lease: Lease) -> TaskBrief:
     )
 
 
-class FunctionRun:
+class FunctionRun(AttemptLife):
     """One attempt by an async function."""
 
     def __init__(
         self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, started: Callable[[], None], clock: Clock
     ) -> None:
-        self.lease = lease
+        super().__init__(lease, spec.grace, clock)
         self.inbox: tuple[str, ...] = ()
         self.remark = ""
         self._spec = spec
         self._home = home
         self._started = started
-        self._clock = clock
-        self._began_at = Millis(self._clock.wall())
-        self._standing = EvidenceState(self._clock.monotonic())
-        self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
-        self._grace = spec.grace
-        if lease.length is not None:
-            lease.reserve = stop_reserve(lease.length, spec.grace)
-        self._meter, self._ledger = UsageCounter(), ExchangeLedger(bodies=False)
+        self._began_at = Millis(clock.wall())
+        self._standing = EvidenceState(clock.monotonic())
+        self._meter = UsageCounter()
         self._paying = CostReporter(lease, self._meter, lambda why: self.stop(why, End.COSTLY))
         self._work = Work(told_of(brief, lease), lease, self._note, self._spent)
         self._folder = brief.folder
-        self._spawner = Spawner(f"{lease.task}.{lease.attempt}")
+        self._call = FunctionCall(f"{lease.task}.{lease.attempt}", self._work.handover, bodies=False)
         idle, longer = raised(spec.idle, lease.idle_override), f"let it check in, or {longer_idle(spec)}"
         env = allowed_environment(spec.env, more=spec.pass_env)
         order = LaunchSpec((spec.function,), "", brief.folder, env)
-        self._verifying = Verifying(order, lease, lambda what: self._see(EvidenceKind.PROTOCOL, what))
+        self.verifying = Verifying(order, lease, lambda what: self._see(EvidenceKind.PROTOCOL, what))
         self._judge = LimitChecker(AttemptLimits(idle=idle, longer_idle=longer), lease, self, clock)
 
     session = neighbour = None
     printed_since = "it has not checked in"
+    doing = ""
 
     @property
     def standing(self) -> EvidenceState:
@@ -362,69 +388,37 @@ class FunctionRun:
     def answered(self, note: str) -> None:
         """It has checked in, in its own output."""
         self._work.asked = ""
-        self._note(f"“{note[:400]}”")
+        self._note(f"“{note[:400]}”" if note else BARE_CHECKIN)
 
-    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
-        """Cancel it."""
-        if grace is not None:
-            self._grace = min(self._grace, grace)
-        if not self._stopping.done():
-            self._stopping.set_result((end, reason))
-            self._verifying.stop(reason, end)
-
-    async def run(self) -> AttemptOutcome:
-        """From the call to the outcome."""
-        install()
-        before, outside = in_ledger.set(self._ledger), in_attempt.set(self._work.handover)  # which the call inherits
-        alone = spawner.set(self._spawner)
-        work = asyncio.ensure_future(contained(find_function(self._spec))(self._work))
-        in_ledger.reset(before)
-        in_attempt.reset(outside)
-        spawner.reset(alone)
+    async def _life(self) -> AttemptOutcome:
+        """Called, watched, cancelled where it has not ended; then verified, and its receipt written."""
+        work = self._call.begin(contained(find_function(self._spec))(self._work))
+        work.add_done_callback(lambda _: self._news.fire())
         self._started()
-        try:
-            outcome = await self._watch(work)
-            if not work.done():
-                await self._cut(work)
-        except asyncio.CancelledError:
-            self.stop("its caller was cancelled")
+
+        async def by_itself() -> AttemptOutcome | None:
+            if work.done():
+                return self._ended(work)
+            if self.lease.over:
+                return self._judge.so(End.ASKED, "it let go of the task")
+            if self._work.waits_for:
+                self._see(EvidenceKind.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
+            return None
+
+        outcome = await self._judge.watch(self._news, by_itself, longest=_LOOK)
+        if not work.done():
             await self._cut(work)
-            raise
-        finally:
-            await self._end_processes()
-        asked = expense_of(self._ledger.tokens)
+        if left := await self._call.end_processes(lambda: self._grace):
+            log.warning("%s left %s running; ended", self.lease.name, named(left))
+        asked = expense_of(self._call.ledger.tokens)
         if asked is not None:
             self._meter.add(asked)
         over = await self._paying.settle()
-        outcome = await self._verifying.verified(outcome, self._judge.remaining, said=False)
+        outcome = await self.verifying.verified(outcome, self._judge.remaining, said=False)
         if outcome.end is not End.DONE or outcome.verification is not None:
-            outcome = await asyncio.get_running_loop().run_in_executor(None, self._receipted, outcome)
+            outcome = await in_thread(lambda: self._receipted(outcome))
         told = self._paying.is_told
         return dataclasses.replace(outcome, expense=self._meter.total, expense_told=told, over_cost=over)
-
-    async def _end_processes(self) -> None:
-        """End what it has started and left running: its folder and its slot are the next one's."""
-        if self._spawner.close():
-            ending = asyncio.get_running_loop().run_in_executor(None, self._spawner.end, self._grace)
-            if left := await asyncio.shield(ending):
-                log.warning("%s left %s running; ended", self.lease.name, named(left))
-
-    async def _watch(self, work: asyncio.Future[Any]) -> AttemptOutcome:
-        judge, lease = self._judge, self.lease
-        while True:
-            pause = min(_LOOK, judge.pause())
-            await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return self._ended(work)
-            if self._stopping.done():
-                return judge.so(*self._stopping.result())
-            if lease.over:
-                return judge.so(End.ASKED, "it let go of the task")
-            if self._work.waits_for:
-                self._see(EvidenceKind.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
-            verdict = judge.verdict()
-            if verdict is not None and not await judge.goes_on(verdict):
-                return verdict if judge.is_cut_off(verdict) else await as_the_store_has_it(lease, verdict)
 
     def _ended(self, work: asyncio.Future[Any]) -> AttemptOutcome:
         so = self._judge.so

@@ -6,14 +6,16 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.conversation import is_noise
+from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
+from allswell.domain.agents.session import ACP_CLIENT
 from allswell.domain.receipts.receipt import End
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.retry import ErrorClass, Failure
@@ -52,7 +54,7 @@ def unstarted(
 ) -> AttemptOutcome:
     """The outcome of an attempt that never began, with its receipt; `stopped` says why, where that was an order."""
     reason, end = stopped or (str(error), End.NOT_STARTED)
-    flight = flight_of(lease, clock.wall(), argv=spec.command or (spec.function,), cwd=spec.cwd)
+    flight = flight_of(lease, clock.wall(), argv=spec.argv or (spec.function,), cwd=spec.cwd)
     known = error if isinstance(error, AllswellError) else None
     ended = AttemptOutcome(end, reason, standing=EvidenceState(clock.monotonic()), error=known)
     return AttemptRecorder(flight, home, SnapshotLimits(), clock).settled(ended)
@@ -63,15 +65,25 @@ def unstarted(
 # A sync function of Python is a command, too: it is called in a process of its own, so that it can be ended for real.
 
 CALLED = ("-P", "-m", "allswell.runtime.agents.called")  # -P: no package of the folder is taken for ours
+_CLIENT = ("-P", "-m", ACP_CLIENT)
 _TAIL = 2_000
 """Bytes of its last output that a failure is told with."""
 _ARGUMENT_MOST = 128 * 1024 - 1
 """Bytes that the kernel takes as one argument."""
 
 
+PROMPT = "ALLSWELL_PROMPT"
+"""The variable that names the file with the prompt."""
+
+
+def client_of(words: Sequence[str], session: str) -> list[str]:
+    """The command of the client that speaks ACP with an agent, which reads its prompt from that file."""
+    return [sys.executable, *_CLIENT, f"--session={session}", "--", *words]
+
+
 def order_of(spec: AgentSpec, brief: Brief) -> LaunchSpec:
     """The order for an attempt, or `Refused`."""
-    argv = spec.command
+    argv = brief.command
     if spec.function:
         argv = (sys.executable, *CALLED, spec.function, *(() if spec.installed else (brief.folder,)))
     words = [word_of(word, brief.places, after_dashes="--" in argv[:number]) for number, word in enumerate(argv)]
@@ -80,16 +92,28 @@ def order_of(spec: AgentSpec, brief: Brief) -> LaunchSpec:
             text = f"the prompt has {len(os.fsencode(word)):,} bytes, and an argument at most {_ARGUMENT_MOST:,}"
             raise Refused("bad_command", f"{text}; let the command read {{prompt_file}}", where="command")
     env = {name: fill(value, brief.places) for name, value in spec.env.items()}
-    env |= {"ALLSWELL_ORDERS": str(brief.orders_file), "ALLSWELL_PROMPT": str(brief.prompt_file)}
+    if spec.acp:
+        order_for(words, cwd=brief.folder, env=env, hand_on=spec.pass_env)  # refuses a command that cannot be run
+        words = client_of(words, brief.warmth.session)
+    env |= {"ALLSWELL_ORDERS": str(brief.orders_file), PROMPT: str(brief.prompt_file)}
     if spec.function:
         env["ALLSWELL_WORK"] = str(brief.work_file)
-    limits = AttemptLimits(idle=spec.idle, grace=spec.grace, longer_idle=longer_idle(spec))
+    limits = AttemptLimits(idle=spec.idle, grace=spec.grace, repeats=spec.repeats, longer_idle=longer_idle(spec))
     return order_for(words, cwd=brief.folder, env=env, hand_on=spec.pass_env, limits=limits, folder=brief.folder)
 
 
-def _names_handover(spec: AgentSpec) -> bool:
-    """Whether its prompt or its command say where the handover stands."""
-    return any(PLACE in text for text in (spec.prompt, *spec.command, *spec.env.values()))
+def _names_handover(spec: AgentSpec, brief: Brief) -> bool:
+    """Whether its prompt or its command say where the handover stands; to a warm agent the handover is the prompt."""
+    if spec.acp:
+        return bool(brief.warmth.session) or PLACE in spec.prompt
+    named = (*brief.command, *spec.env.values())
+    if brief.warmth.session and any("{prompt}" in text or "{prompt_file}" in text for text in named):
+        return True
+    return any(PLACE in text for text in (*(() if brief.warmth.session else (spec.prompt,)), *named))
+
+
+def _without_noise(printed: str) -> str:
+    return "\n".join(line for line in printed.splitlines() if not is_noise(line))
 
 
 class CommandRun(AttemptRunner):
@@ -126,14 +150,20 @@ class CommandRun(AttemptRunner):
                 echo=self._keep_tail,
                 listeners=dataclasses.replace(listeners, context_window=spec.context_window),
                 quota=quota,
+                cancels=bool(spec.acp),
+                defer=spec.defer,
                 handover=brief.handover.text,
-                pipes_handover=brief.handover.urgent and not _names_handover(spec),
+                ends_with_question=spec.ends_with_question if spec.worktree else "",
+                pipes_handover=brief.handover.urgent and not _names_handover(spec, brief),
+                agent=spec,
+                warmth=brief.warmth,
             )
             if spec.hears == "stdin":
                 self._pipe = os.pipe2(os.O_CLOEXEC)
                 os.set_blocking(self._pipe[1], False)
                 order = dataclasses.replace(order, stdin=self._pipe[0])
-            super().__init__(order, lease, home, orders=self._orders, tower=tower, report=report)
+            note = None if report is None else report.note
+            super().__init__(order, lease, home, orders=self._orders, note=note, tower=tower, report=report)
         except BaseException as error:
             self._clear()
             if isinstance(error, OSError):
@@ -155,7 +185,7 @@ class CommandRun(AttemptRunner):
         failed = outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0)
         if outcome.failure is not None or not failed:
             return outcome
-        tail = self._tail.decode("utf-8", "replace").strip()
+        tail = outcome.last_words if self.speaks else _without_noise(self._tail.decode("utf-8", "replace").strip())
         failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}:\n{tail}" if tail else outcome.reason)
         return dataclasses.replace(outcome, failure=failure)
 
@@ -182,7 +212,9 @@ class CommandRun(AttemptRunner):
 
     def answered(self, note: str) -> None:
         """It has checked in, in its own output."""
-        self.note(Evidence(EvidenceKind.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
+        self.note(
+            Evidence(EvidenceKind.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”" if note else BARE_CHECKIN)
+        )
 
     def _orders(self) -> Mapping[str, object]:
         """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""

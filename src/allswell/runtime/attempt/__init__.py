@@ -6,6 +6,7 @@
 
 runner         the life of one attempt, as a pipeline of named steps
 launch         what it is asked to do, what it is told of earlier attempts, and what comes of it
+warm           whether it goes on with its agent's own session
 limits         when it is over, and how
 progress       evidence of progress: processes, folder, output; what several attempts of one process share
 output         what it prints: two streams, two files, each line parsed once (`domain.agents.output`)
@@ -16,7 +17,7 @@ verification   the command that must pass before "done" counts
 outcome        what the store is told about its end, on disk until the store has answered
 orphans        settles what a dead supervisor left
 retry          several attempts at one task, as `allswell run` makes them
-allow_hook     answers Claude Code whether one call is allowed
+permission_hook  answers Claude Code whether a call is made
 
 What follows for the task is the caller's to say: an attempt tells the store only what the agent itself said through
 its socket, and that it has made progress. See docs/run.md and docs/attempts.md.

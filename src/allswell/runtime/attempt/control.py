@@ -17,26 +17,33 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import msgspec
 
 from allswell.domain.agents import quota as rules
-from allswell.domain.agents.cost import Expense, UsageCounter, shown, told_expense
+from allswell.domain.agents.cost import Expense, in_words, told_expense
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied, remark
-from allswell.domain.agents.evidence import EvidenceKind, EvidenceState
+from allswell.domain.agents.evidence import ASKED_AFTER, BARE_CHECKIN, EvidenceKind, EvidenceState
 from allswell.domain.agents.output import with_denied
 from allswell.domain.agents.quota import TOLD_EVERY, CheckinMerge, Quota, QuotaUse
+from allswell.domain.agents.repetition import Repetition
+from allswell.domain.agents.spending import UsageCounter
 from allswell.domain.duration import parse
 from allswell.domain.ids import CommandId, Millis, QuestionId, TaskId, is_request
+from allswell.domain.lease.claim import RUN_ROLE
+from allswell.domain.lease.cost import limits_in_words
 from allswell.domain.lease.holder import Orders, check_given_back
 from allswell.domain.lease.verification import NEEDS_VERIFICATION
 from allswell.domain.mesh.request import DELEGATION, check_delegation
-from allswell.domain.question import Option, Question, check_agents_option
-from allswell.domain.rules.command import Complete
+from allswell.domain.question import GO_ON, Option, Question, check_agents_option
+from allswell.domain.rules.command import Complete, Notice
 from allswell.domain.rules.command import Fail as FailCommand
 from allswell.domain.rules.command import Release as ReleaseCommand
+from allswell.domain.rules.event import Event
 from allswell.domain.task.model import OPEN
+from allswell.domain.task.submit import check_text
+from allswell.domain.values import on_one_line
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
@@ -53,11 +60,13 @@ from allswell.runtime.agent_socket import (
     FailMessage,
     InboxMessage,
     LookMessage,
+    NoticeMessage,
     ReleaseMessage,
     RequestMessage,
     RespondMessage,
     SocketReply,
     SpendMessage,
+    ToolMessage,
     read_word,
 )
 from allswell.runtime.attempt.outcome import OutcomeReport
@@ -87,7 +96,7 @@ class QuotaTracker:
         self._spent = rules.question(self._quota, self._spent, size)
 
     async def check_in(self, lease: Lease, note: str, progress: float | None = None) -> Orders | None:
-        """Check in, or let one that is told soon stand for this one; None then."""
+        """Check in, or let the next report stand for this one; None then."""
         now = self._clock.monotonic()
         told, noted = now - self._told_at, now - self._noted_at
         merging, self._spent = rules.check_in(self._quota, self._spent, len(note.encode()), told, noted)
@@ -112,11 +121,13 @@ class QuotaTracker:
 
 # Telling the store what an attempt has cost, and having it ended when its task has cost what it may.
 #
-# Agents report at the end of a session or of a turn. Most end by themselves then, so an attempt that has reached the
-# limit has a moment to do so before it is ended: what was done well is done.
+# Claude Code tells what each message took, others at the end of a session or of a turn. Most end by themselves then, so
+# an attempt that has reached the limit has a moment to do so before it is ended: what was done well is done.
 
 MOMENT = 2.0
 """Seconds in which an agent may end by itself after it has reported."""
+_APART = 2.0
+"""Seconds between two tellings: an agent at work tells of a message every few seconds."""
 _PATIENCE = 10.0
 """Seconds for the store to take note."""
 
@@ -130,20 +141,23 @@ class CostReporter:
         self._stop = stop
         self._watching: asyncio.Task[None] | None = None
         self.is_told = True
-        """Whether the store knows all of it, as far as it was told."""
+        """Whether the store has all that was reported so far."""
 
     def hear(self) -> None:
         """It has said more of what it costs; the store is asked only where there is a limit to reach."""
-        if self._lease.max_cost is not None and (self._watching is None or self._watching.done()):
+        lease = self._lease
+        if (lease.max_cost or lease.max_tokens) and (self._watching is None or self._watching.done()):
             self._watching = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
-        if await self._tell():
-            await asyncio.sleep(MOMENT)
-            spent = self._meter.total
-            self._stop(
-                f"its task has reached its cost limit: this attempt {shown(None if spent is None else spent.cost)}"
-            )
+        while not await self._tell():
+            told = self._meter.total
+            await asyncio.sleep(_APART)
+            if self._meter.total is told:
+                return
+        await asyncio.sleep(MOMENT)
+        limits = limits_in_words(self._lease.granted.task)
+        self._stop(f"its task has reached {limits}: this attempt {in_words(self._meter.total)}")
 
     async def settle(self) -> bool:
         """It is over: tell all of it; whether its task has reached what it may cost."""
@@ -160,7 +174,7 @@ class CostReporter:
         if expense is None:
             return False
         self.is_told = False
-        with contextlib.suppress(Unavailable, TimeoutError):  # whoever reports the outcome tells it again
+        with contextlib.suppress(Unavailable, TimeoutError):  # the report of the outcome sends it again
             async with asyncio.timeout(_PATIENCE):
                 over = await self._spend(expense)
             self.is_told = True
@@ -201,7 +215,7 @@ class CheckinForwarder:
             self._task = asyncio.ensure_future(self._tell())
 
     def end(self) -> None:
-        """Tell nothing new; what is being told may still arrive."""
+        """Report nothing new; what is being sent may still arrive."""
         self._on = False
 
     def close(self) -> None:
@@ -217,16 +231,83 @@ class CheckinForwarder:
                 await self._lease.checkin()
 
 
+# Asking a human about an attempt that goes round in circles (domain/agents/repetition.py).
+#
+# It is asked once for each attempt, when there were twice as many rounds as make a circle; the attempt goes on
+# meanwhile, and its idle clock runs. Where it does something else, the question is taken back. What an answer does to
+# the lease, the holder sees as any other loss; that it may go on is looked for here.
+
+_ANSWER_LOOK = 2.0
+"""Seconds between two looks at whether somebody has answered."""
+
+
+class Repeats(Protocol):
+    """What finds circles, and is told that one is in order."""
+
+    on_repetition: Callable[[Repetition | None], None] | None
+
+    def accept_repetition(self) -> None:
+        """What it repeats counts as progress from now on."""
+
+
+class RepetitionReporter:
+    """Follows the circles of one attempt, and has a human decide."""
+
+    def __init__(self, lease: Lease, limit: int | None, seen: Repeats) -> None:
+        self._lease = lease
+        self._from = None if limit is None or lease.role == RUN_ROLE else limit * ASKED_AFTER
+        self._accept = seen.accept_repetition
+        seen.on_repetition = self.hear
+        self._found: Repetition | None = None
+        self._command: CommandId | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    def hear(self, found: Repetition | None) -> None:
+        """It has gone round once more, or, if None, goes round no more."""
+        self._found = found
+        if self._asking is None and found is not None and self._from is not None and found.rounds >= self._from:
+            self._command = self._lease.new_command()
+            self._asking = asyncio.ensure_future(self._ask(found, self._command))
+
+    def close(self) -> None:
+        """It is over."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self, found: Repetition, command: CommandId) -> None:
+        while (asked := await self._said(found.words, command)) is None:
+            await asyncio.sleep(_ANSWER_LOOK)
+            if self._found is None or self._lease.lost is not None:
+                return
+        while True:
+            await asyncio.sleep(_ANSWER_LOOK)
+            if self._found is None:
+                with contextlib.suppress(AllswellError):
+                    await self._lease.note_repeats("", question=asked)
+                    return
+            with contextlib.suppress(AllswellError):
+                question = await self._lease.question(asked)
+                if question is not None and question.closed_at is not None:
+                    if question.choice == GO_ON.key:
+                        self._accept()
+                    return
+
+    async def _said(self, words: str, command: CommandId) -> QuestionId | None:
+        """Ask; None where the store is away, or the lease is gone."""
+        with contextlib.suppress(AllswellError):
+            return await self._lease.note_repeats(words, asks=True, command=command)
+        return None
+
+
 # Who may speak at an attempt's socket: a process of the attempt that says its secret.
 #
 # The socket's path can be guessed or seen by other agents of the same user, and so can what stands in an environment.
-# So
-# a speaker is known by its parents: it must be below the attempt's reaper, as everybody is whom the command started. An
-# agent in a container, or in a tmux that was there before, is not; where `socket_speakers` is `secret`, knowing the
-# attempt's secret is enough.
+# So a caller is known by its parents: it must be below the attempt's reaper, as every process is that the command
+# started. An agent in a container, or in a tmux that was there before, is not; where `socket_speakers` is `secret`,
+# knowing the attempt's secret is enough.
 
 _CREDENTIALS = struct.Struct("3i")
-"""What the kernel says of whoever connected: process, user, group."""
+"""What the kernel says about the other end: process, user, group."""
 
 
 class PeerCheck:
@@ -272,10 +353,10 @@ _SPEAKERS = 32
 _SHORT = 65_536
 """Bytes up to which a message is read as it comes; longer ones wait for each other."""
 _SILENCE = 30.0
-"""Seconds that somebody may hold a connection without saying anything whole."""
+"""Seconds for which a caller may hold a connection without a complete message."""
 _TOO_LARGE = "too_large"
 _ERROR_MAX = 4_000
-"""Characters of an error that is told."""
+"""Characters of an error that is sent back."""
 
 Hear = Callable[[AnyWord], Awaitable[SocketReply]]
 
@@ -286,7 +367,8 @@ class ControlSocket:
     def __init__(self, hear: Hear, admission: PeerCheck) -> None:
         tmp = os.path.abspath(os.environ.get("TMPDIR") or _TMP)  # noqa: PTH100 - as above
         self.folder = Path(tmp if len(tmp.encode()) < _DEEPEST else _TMP, f"allswell-{os.urandom(8).hex()}")
-        """Where the socket will be; known before it is made, so that it can be noted before anybody has to clear it."""
+        """Where the socket will be; known before it is made, so that it can be noted before it may have to be
+        cleared."""
         self._hear = hear
         self._admission = admission
         self._server: asyncio.Server | None = None
@@ -295,7 +377,7 @@ class ControlSocket:
 
     @property
     def path(self) -> str:
-        """The socket's path; empty where there is none."""
+        """The socket's path; empty if it has no socket."""
         return "" if self._server is None else str(self.folder / _NAME)
 
     async def open(self) -> None:
@@ -305,7 +387,7 @@ class ControlSocket:
         self._server = await asyncio.start_unix_server(self._greet, place, limit=_SHORT, backlog=_SPEAKERS)
 
     async def close(self) -> None:
-        """Hang up on everybody and take the socket away."""
+        """Close all connections and remove the socket."""
         if self._server is not None:
             self._server.close()
         for speaker in self._speaking:
@@ -330,7 +412,7 @@ class ControlSocket:
                 await writer.wait_closed()
 
     async def _admits(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether it may speak here; who may not is told so when it has said something, and is ready to hear."""
+        """Whether it may speak here; a refused caller gets the answer once it has sent something."""
         async with asyncio.timeout(_SILENCE):
             try:
                 await self._admission.check_peer(writer.get_extra_info("socket"))
@@ -418,19 +500,32 @@ def remove(folder: Path) -> None:
 # word
 # (`done`, `fail`, `release`, `ask` without `--hold`) ends the lease; the command then has a moment to end by itself.
 #
-# While the store is away, a last word is kept on disk (`outcome.py`), the agent is told so, and may end: its supervisor
-# tells the store when it is back.
+# While the store is away, a final report is kept on disk (`outcome.py`). The answer says so, and the agent may end: its
+# supervisor sends the report when the store is back.
 
 _TIME_TO_END = 60_000
-"""Milliseconds in which an agent whose request nobody answered is ended, its work kept first, before it is blocked."""
+"""Milliseconds in which an agent whose request was not answered is ended, its work kept first, before it is blocked."""
 _LOOK = 0.5
 """Seconds between two looks at its requests."""
+_NOTICES_MOST = 20
+"""Events of one attempt that say that it waits for a human, or that a turn has failed."""
+_NEWS_MOST = 20
+_NAME_MOST = 1_000
+_TEXT_MOST = 4_000
+_ANSWER_MOST = 512 << 10
+"""Bytes of what a hook reports, which keeps to fewer itself (interfaces/plugin/hook.py)."""
 More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""
 
 
 async def _nothing_denied() -> Denied:
     return NOTHING_DENIED
+
+
+def _answered(answer: Mapping[str, str]) -> str:
+    """That a question was answered, for its agent."""
+    text = answer["answer"]
+    return f"Your question {answer['question']} was answered: {answer['choice']}{': ' if text else ''}{text}"
 
 
 class ControlHandler:
@@ -445,6 +540,7 @@ class ControlHandler:
         heard: Callable[[str], None],
         spent: Callable[[Expense], None],
         waits: Callable[[str], None] = lambda _: None,
+        used: Callable[[ToolMessage], None] = lambda _: None,
         denied: Callable[[], Awaitable[Denied]] = _nothing_denied,
         report: OutcomeReport | None = None,
     ) -> None:
@@ -465,7 +561,13 @@ class ControlHandler:
         self._heard = heard
         self._spent = spent
         self._waits = waits
-        """Hears that it waits for another agent's answer: that is no idleness."""
+        """Hears that it waits for an answer, a human's or another agent's: that is no idleness."""
+        self._used = used
+        """Hears of each call of a tool that a hook of its program reports."""
+        self._notices = 0
+        """How often it has said that it waits for a human, or that a turn has failed."""
+        self._news_told: set[str] = set()
+        """The answers and requests that its hook was told of."""
         self._denied = denied
         """What its program has refused so far."""
         self._report = report
@@ -480,7 +582,7 @@ class ControlHandler:
         self._check(word)
         if isinstance(word, CheckInMessage):
             orders = await self._allowance.check_in(self._lease, word.note, word.progress)
-            self._heard(f"“{word.note}”" if word.note else "it checked in")
+            self._heard(f"“{word.note}”" if word.note else BARE_CHECKIN)
             told, self.handover = self.handover, ""
             came = tuple(await self._lease.answered())
             return SocketReply(orders=msgspec.structs.replace(await self._orders(orders), handover=told, requests=came))
@@ -498,6 +600,10 @@ class ControlHandler:
             return SocketReply(orders=await self._orders())
         if isinstance(word, RespondMessage | DeclineMessage):
             return await self._answer(word)
+        if isinstance(word, ToolMessage):
+            return await self._after_tool(word)
+        if isinstance(word, NoticeMessage):
+            return await self._notice(word)
         async with self._last:
             return await self._say_last(word)
 
@@ -513,6 +619,35 @@ class ControlHandler:
             if word.request == self._lease.task:
                 self._end("decline")
         return SocketReply(orders=await self._orders(), request=word.request)
+
+    async def _after_tool(self, word: ToolMessage) -> SocketReply:
+        """Take note of a call; its program stops where the lease is lost, and tells its agent what is new."""
+        check_text(word.name, "name", _NAME_MOST)
+        check_text(word.call, "call", _NAME_MOST)
+        check_text(word.answer, "answer", _ANSWER_MOST)
+        if self._lease.lost is not None:
+            raise self._lease.lost
+        self._used(word)
+        orders = await self._orders()
+        news = {answer["question"]: _answered(answer) for answer in orders.answers}
+        news |= {request: f"{request} waits for your answer: call the tool inbox." for request in orders.inbox}
+        new = tuple(text for name, text in news.items() if name not in self._news_told)[:_NEWS_MOST]
+        self._news_told.update(news)
+        return SocketReply(orders=orders, news=new)
+
+    async def _notice(self, word: NoticeMessage) -> SocketReply:
+        check_text(word.kind, "kind", _NAME_MOST)
+        check_text(word.text, "text", _TEXT_MOST)
+        self._notices += 1
+        if self._notices <= _NOTICES_MOST:
+            about = {"kind": on_one_line(word.kind), "text": on_one_line(word.text)}
+            kind = "agent_turn_failed"
+            if word.event == "Notification":
+                kind, about = "agent_waits", {**about, "folder": ""}
+            lease = self._lease
+            event = Event(kind, lease.task, lease.run, lease.agent, lease.token, about)
+            await lease.send(Notice(lease.new_command(), event))
+        return SocketReply(orders=await self._orders())
 
     async def _say_last(self, word: DoneMessage | FailMessage | ReleaseMessage) -> SocketReply:
         """It is done, has failed, or gives the task back; where "done" has to be verified, what it brought is kept."""
@@ -584,6 +719,8 @@ class ControlHandler:
             raise Refused("unknown_question", f"{word.question} is not a question of this task", where="question")
         if word.request is not None:
             return await self._requested(word.request)
+        if asked is not None and asked.closed_at is None:
+            self._waits(f"it waits for the answer to {asked.id}")
         return SocketReply(orders=await self._orders(), question=asked)
 
     async def _ask(self, word: AskMessage) -> SocketReply:
@@ -645,7 +782,7 @@ class ControlHandler:
         return SocketReply(orders=await self._orders(), request=made, kind=kind)
 
     async def watch_requests(self, block: Callable[[str], None]) -> None:
-        """Look after its requests to other agents: where nobody has answered one, `block` hears of it."""
+        """Look after its requests to other agents: `block` is called with one that was not answered."""
         while True:
             news = self.asked.listen()
             for request in [one for one in self.requests if is_request(one)]:

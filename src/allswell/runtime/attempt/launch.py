@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import select
@@ -22,19 +21,22 @@ from typing import IO, NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from allswell.domain.agents.conversation import result_of, seems_to_ask
 from allswell.domain.agents.cost import Expense
-from allswell.domain.agents.denied import NOTHING_DENIED, WITHOUT_EFFECT, AllowedCall, Denied, remark
-from allswell.domain.agents.evidence import BUSY, EvidenceState
+from allswell.domain.agents.denied import NOTHING_DENIED, DecidedCall, Denied, hook_rules, remark
+from allswell.domain.agents.evidence import BUSY, REPEAT_LIMIT, EvidenceKind, EvidenceState
 from allswell.domain.agents.fleet import AgentSpec, fill
-from allswell.domain.agents.handover import in_words
+from allswell.domain.agents.handover import BaseMoved, NeedDone, in_words
+from allswell.domain.agents.permission import PLUGIN, with_hooks_on, without_settings
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.refusal import UsageLimit
+from allswell.domain.agents.session import COLD, Warmth, has_refused, program_of
 from allswell.domain.agents.status import Survivors
 from allswell.domain.agents.usage import Usage
-from allswell.domain.ids import file_name
+from allswell.domain.ids import TaskId, file_name
 from allswell.domain.lease.verification import NOT_VERIFIED
-from allswell.domain.receipts.receipt import End, Receipt, Verification, receipt_id, told
+from allswell.domain.receipts.receipt import End, Receipt, Verification, told
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.scopes import VARIABLE as DEADLINE
 from allswell.domain.scopes import write_instant
@@ -43,6 +45,7 @@ from allswell.domain.values import on_one_line, quoted
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agent_socket import SECRET, VARIABLE, outsiders_may_speak
+from allswell.runtime.attempt.warm import MESSAGE, ends_of, last_receipt, warmth_of_agent, warmth_of_command, with_spent
 from allswell.runtime.host import boot_id
 from allswell.runtime.process import (
     EndCause,
@@ -55,7 +58,7 @@ from allswell.runtime.process import (
 from allswell.runtime.process.command import DEFAULT_CAP
 from allswell.runtime.propagation import HANDOVER, HANDOVER_FILE
 from allswell.runtime.receipts import StateDir
-from allswell.runtime.workspace.files import remove_file, write_file
+from allswell.runtime.workspace.files import open_plain, remove_file, write_file
 from allswell.timing.tracing import trace_environment
 
 Echo = Callable[[int, bytes], None]
@@ -76,10 +79,14 @@ class AttemptLimits:
     """What the command has to end by itself once it has said its last word (`done`, `fail`, …)."""
     busy: float = BUSY
     """The share of one processor from which its processes count as at work."""
+    repeats: int | None = REPEAT_LIMIT
+    """After so many rounds what it repeats is no progress any more (`repeat_limit`); None: it is not looked for."""
     longer_idle: str = ""
     """How to give it a longer `idle`: what to type, or what to set. The verdict says so."""
 
     def __post_init__(self) -> None:
+        if self.repeats is not None and self.repeats < 1:
+            raise Refused("bad_limit", f"repeats ({self.repeats}) must be positive", where="repeats")
         for name in ("timeout", "idle", "grace", "leave"):
             length = getattr(self, name)
             if length is not None and length < (0 if name in ("grace", "leave") else 1):
@@ -127,7 +134,7 @@ class LaunchSpec:
     keep_children: bool = False
     """Whether those go on running whom the command leaves when it ends by itself."""
     keep_transcript: bool = True
-    """Whether what it printed is kept after a good end, too."""
+    """Whether what it printed is kept after a good end like any other; else only the newest of such are."""
     resume: tuple[str, ...] = ()
     """What to type to go on, for the receipt."""
     verify: tuple[str, ...] = ()
@@ -136,6 +143,19 @@ class LaunchSpec:
     """What the attempt is told of what came before it (`handover_of`)."""
     pipes_handover: bool = False
     """Whether that is its standard input, too, where there is no other."""
+    cancels: bool = False
+    """Whether SIGINT asks it to cancel what it does and to end by itself; it has half of the grace for that."""
+    defer: tuple[str, ...] = ()
+    """Which calls of its tools wait for a human (`domain/agents/permission.py`)."""
+    ends_with_question: str = ""
+    """What follows where it works in a worktree of ours, changes nothing and ends with a question: `ask` asks a human;
+    anything else is done."""
+    agent: AgentSpec | None = None
+    """The agent of the settings that it is run as, where it is one."""
+    earlier: TaskId | None = None
+    """The ended task whose work it goes on with."""
+    warmth: Warmth = COLD
+    """Whether it goes on with its agent's own session."""
     outsiders: bool = False
     """Whether who knows the attempt's secret may speak for it from outside of its process tree."""
 
@@ -188,6 +208,12 @@ class AttemptOutcome:
     """What went wrong, where the agent has said so better than an exit code does: exit code 0 is not always done."""
     value: object = UNSET
     """What it returned, where it is a function."""
+    message: str = ""
+    """The agent's last message."""
+    changed: int | None = None
+    """How many files it has changed in its folder; None where that is not known."""
+    open_call: str = ""
+    """The call of a tool that had brought nothing when it was over, in words."""
     verification: Verification | None = None
     """What came of the verification of its work, where its task wants one and it said that it was done."""
     denied: Denied = NOTHING_DENIED
@@ -226,6 +252,11 @@ class AttemptOutcome:
         return None if self.result is None else self.result.exit_code
 
     @property
+    def seems_to_ask(self) -> bool:
+        """Whether it was done without a change, and its last message is a question."""
+        return self.ok and self.said is None and seems_to_ask(self.message, self.changed)
+
+    @property
     def warning(self) -> str:
         """What a human should know of it although it may be done: calls that were refused."""
         return remark(self.denied) if self.denied.count else ""
@@ -233,7 +264,9 @@ class AttemptOutcome:
     @property
     def brings(self) -> object:
         """What its task is completed with."""
-        return {"exit_code": self.exit_code} if self.value is UNSET else self.value
+        if self.value is not UNSET:
+            return self.value
+        return result_of(self.exit_code, self.message, None if self.session is None else self.session[1], self.changed)
 
 
 # What an attempt is told of what came before it: how the last one ended, where its work is, what a human has said.
@@ -264,13 +297,43 @@ class ToldBefore(NamedTuple):
     """Whether a human, another agent or a verification has said something that the attempt must know."""
 
 
-def handover_of(lease: Lease, home: StateDir, number: int | None = None) -> ToldBefore:
-    """What an attempt is told of what came before it; `number` is its own, where that is counted over several tasks."""
+def handover_of(
+    lease: Lease,
+    kept: Receipt | None,
+    home: StateDir,
+    number: int | None = None,
+    *,
+    warmth: Warmth = COLD,
+    done: Sequence[NeedDone] = (),
+) -> ToldBefore:
+    """What an attempt is told of what came before it; `number` is its own, where that is counted over several tasks.
+
+    `kept` is the receipt of the last attempt, where it is here; `done` is what its task needs and got. It blocks, but
+    for a first attempt.
+    """
     last, notes, answers = lease.handover, lease.notes, lease.answers
-    needs, receipt = lease.granted.task.record.needs_ended, _of_last_receipt(lease, home)
-    text = in_words(number or lease.attempt, last, notes, receipt, answers=answers, needs=needs)
+    receipt = "" if kept is None else _lines(kept, warm=bool(warmth.session))
+    needs = lease.granted.task.record.needs_ended
+    moved = _moved_on(home.worktrees.absolute() / file_name(lease.task)) if lease.attempt > 1 else None
+    told = () if warmth.session else done  # its session has read that
+    text = in_words(
+        *(number or lease.attempt, last, notes, receipt),
+        answers=answers,
+        needs=needs,
+        warmth=warmth,
+        moved=moved,
+        done=told,
+    )
     after = last is not None and (last.reason == NOT_VERIFIED or bool(last.answer))
     return ToldBefore(text, bool(notes or answers or needs) or after)
+
+
+def _moved_on(worktree: Path) -> BaseMoved | None:
+    if not os.path.lexists(worktree / ".git"):
+        return None
+    from allswell.runtime.workspace.worktree import moved_on  # most commands have no worktree
+
+    return moved_on(worktree)
 
 
 def shortened(text: str) -> str:
@@ -279,13 +342,36 @@ def shortened(text: str) -> str:
     return text if len(content) <= _MOST else _SHORTENED + content[-_MOST:].decode("utf-8", "ignore")
 
 
-def with_handover(order: LaunchSpec, lease: Lease, home: StateDir) -> LaunchSpec:
-    """The order of a command that is run as it was typed, with what it is told beside its own words."""
-    text, urgent = handover_of(lease, home)
-    argv = order.argv
+def with_handover(order: LaunchSpec, lease: Lease, home: StateDir, *, cold: str = "") -> LaunchSpec:
+    """The order of a command that is run as it was typed, with what it is told beside its own words.
+
+    It goes on with its agent's own session where that can be: what it is told is its next message then, and nothing is
+    piped to it. `cold` is why it shall not.
+    """
+    kept = last_receipt(lease, home, order.earlier)
+    warmth, argv = warmth_of_command(order.argv, order.agent, lease, order.cwd, kept)
+    warmth = with_spent(warmth, kept, home)
+    if cold:
+        warmth, argv = Warmth(why_cold=cold), order.argv
+    text, urgent = handover_of(lease, kept, home, warmth=warmth)
+    if warmth.session:
+        argv = tuple(word.replace(MESSAGE, shortened(text)) for word in argv)
+        path = find_program(argv[0], order.cwd, order.env)
+        return dataclasses.replace(order, argv=argv, path=path, handover=text, warmth=warmth)
     if lease.verify or text:
         argv = tuple(word.replace(PLACE, shortened(text)) for word in argv)
-    return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=urgent)
+    return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=urgent, warmth=warmth)
+
+
+def has_refused_session(order: LaunchSpec, outcome: AttemptOutcome) -> bool:
+    """Whether an attempt has ended because its client refused to go on with the session; it blocks."""
+    receipt = outcome.receipt
+    if not order.warmth.session or not outcome.by_itself or receipt is None:
+        return False
+    standing = outcome.standing
+    began = standing is not None and (EvidenceKind.PROTOCOL in standing.last or standing.refusal is not None)
+    printed = ends_of(receipt)
+    return has_refused(program_of(order.argv), outcome.exit_code, outcome.elapsed, printed, began=began)
 
 
 # What an agent of a fleet is told: the prompt, what came before it, and where it works; as text, in files, as places.
@@ -301,6 +387,10 @@ class Brief:
     places: Mapping[str, str]
     prompt_file: Path
     orders_file: Path
+    command: tuple[str, ...] = ()
+    """The words of its command, with places; none where it is a function."""
+    warmth: Warmth = COLD
+    """Whether it goes on with its own session: then the prompt is what it is told next."""
 
     @property
     def work_file(self) -> Path:
@@ -319,9 +409,19 @@ class Brief:
                 remove_file(path)
 
 
-def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Brief:
-    """The brief of an attempt at the task that is held."""
-    handover = handover_of(lease, home)
+def brief_for(
+    spec: AgentSpec, lease: Lease, home: StateDir, folder: str, *, cold: str = "", done: Sequence[NeedDone] = ()
+) -> Brief:
+    """The brief of an attempt at the task that is held; `done` is what it needs and got.
+
+    Its agent goes on with its own session where that can be, and is told only what is new; `cold` is why it shall not.
+    """
+    kept = last_receipt(lease, home)
+    warmth, command = warmth_of_agent(spec, folder, kept)
+    warmth = with_spent(warmth, kept, home)
+    if cold:
+        warmth, command = Warmth(why_cold=cold), spec.argv
+    handover = handover_of(lease, kept, home, warmth=warmth, done=done)
     payload = lease.payload
     text = "" if payload is None else payload if isinstance(payload, str) else _json(payload)
     base = home.folder / "briefs" / f"{file_name(lease.task)}.{lease.attempt}"
@@ -337,12 +437,14 @@ def brief_for(spec: AgentSpec, lease: Lease, home: StateDir, folder: str) -> Bri
         "role": lease.role,
         "folder": folder,
         "orders_file": str(orders_file),
+        "session": warmth.session,
     }
-    prompt = "\n".join(line.rstrip() for line in fill(spec.prompt, places).strip().splitlines())
+    asked = handover.text if warmth.session else fill(spec.prompt, places)
+    prompt = "\n".join(line.rstrip() for line in asked.strip().splitlines())
     while "\n\n\n" in prompt:  # places that were empty leave holes
         prompt = prompt.replace("\n\n\n", "\n\n")
     places |= {"prompt": prompt, "prompt_file": str(prompt_file)}
-    return Brief(folder, prompt, handover, places, prompt_file, orders_file)
+    return Brief(folder, prompt, handover, places, prompt_file, orders_file, command, warmth)
 
 
 def _json(payload: object) -> str:
@@ -393,18 +495,14 @@ class HandoverPlaces:
                 remove_file(self._file)
 
 
-def _of_last_receipt(lease: Lease, home: StateDir) -> str:
-    """Where the last attempt's work is, and how to get at it; its files may be on another machine."""
-    if lease.attempt < 2:
-        return ""
-    found = home.receipts.find(receipt_id(lease.task, lease.attempt - 1))
-    return "" if found is None else _lines(found.receipt)
+def _lines(receipt: Receipt, *, warm: bool) -> str:
+    """What a receipt says, and what to type. Its reasons, notes and names of files may be an agent's: quoted.
 
-
-def _lines(receipt: Receipt) -> str:
-    """What a receipt says, and what to type. Its reasons, notes and names of files may be an agent's: quoted."""
-    commands = (*receipt.advice.look, *receipt.advice.recover, *receipt.advice.resume)
+    An agent that goes on with its session finds its work in its folder: it has nothing to type.
+    """
+    commands = () if warm else (*receipt.advice.look, *receipt.advice.recover, *receipt.advice.resume)
     lines = [quoted(on_one_line(told(receipt))), *(f"  {on_one_line(command)}" for command in commands)]
+    lines += ["The files that it has changed are in the folder:"] if warm and receipt.changed else []
     lines += [quoted(on_one_line(f"{change.how} {change.path}")) for change in receipt.changed[:_RECEIPT_LINES]]
     return "\n".join(lines)
 
@@ -561,48 +659,46 @@ class _Feeder:
         return self._stopping not in dict(poll.poll())
 
 
-# One call of an agent's, allowed for one attempt: how that reaches Claude Code.
+# Permissions for calls of an agent's tools in one attempt: how they reach Claude Code.
 #
 # A permission rule (`--allowedTools "Bash(npm test)"`) allows more than it says: `timeout 5 npm test`, `npm test 2>&1`
 # and `NODE_ENV=x npm test` pass as well, and `*` and brackets have meanings of their own in it. A hook is exact: before
-# each call of the tool, Claude Code asks a program of ours (allow_hook.py), which compares. The hook comes in a plugin
-# of one session (`--plugin-dir`, which adds to what the command has), made for the attempt and removed after it. Claude
-# Code reads it once, when it starts. What the user's own rules and hooks refuse stays refused.
+# each call of a tool, Claude Code asks a program of ours (permission_hook.py), which compares. The hook comes in a
+# plugin of one session (`--plugin-dir`, which adds to what the command has), made for the attempt and removed after it.
+# Claude Code reads it once, when it starts. What the user's own rules and hooks refuse stays refused.
 #
 # Codex has nothing like it: under `codex exec` nothing asks, and it lists no refusals.
 
-_PROGRAM = "claude"
-_WITHOUT_HOOKS = ("--bare", "--safe-mode")
-_HOOK = Path(__file__).with_name("allow_hook.py")
+_HOOK = Path(__file__).with_name("permission_hook.py")
 _SECONDS = 30
+_SETTINGS_MOST = 64 << 10
+"""Bytes of a file of settings that a command names: they become one word of it."""
 
 
-def why_not(argv: Sequence[str]) -> str:
-    """Why an agent that is started so cannot be allowed a call, in words; empty: it can be."""
-    if not argv or Path(argv[0]).name != _PROGRAM:
-        return f"that takes a command that begins with {_PROGRAM}"
-    for option in _WITHOUT_HOOKS:
-        if option in argv:
-            return f"{_PROGRAM} runs no hooks with {option}"
-    if "--permission-mode=plan" in argv or ("--permission-mode", "plan") in itertools.pairwise(argv):
-        return f"{_PROGRAM} only plans"
-    return ""
+class PermissionPlugin:
+    """The plugin of one attempt that decides about calls; its maker removes it. `OSError` if it cannot be written.
 
+    Its folder is new and belongs to this user alone: a plugin may bring programs along, and none but ours shall be in
+    it. `patterns` are the calls that wait for a human. Where the session goes on, a decision about a deferred call
+    holds for that call alone, by its id. `context` is told along with the decision.
 
-class AllowedPlugin:
-    """The plugin of one attempt that allows one call; whoever makes it removes it. `OSError` if it cannot be written.
-
-    Its folder is new and nobody else's: a plugin may bring programs along, and none but ours shall be in it.
+    Settings that lie in the attempt's folder (`.claude/settings.json`) can switch hooks and plugins off. Where calls
+    are to wait, settings of our own on the command line, which count for more, keep them on.
     """
 
-    def __init__(self, call: AllowedCall) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="allswell-allow-"))
-        args = ["-I", "-S", str(_HOOK), call.tool, call.input, *WITHOUT_EFFECT.get(call.tool, ())]
+    def __init__(
+        self, decision: DecidedCall | None, patterns: Sequence[str], order: LaunchSpec, *, context: str = ""
+    ) -> None:
+        self._settings = _settings_for(order) if patterns else ""
+        self._folder = Path(tempfile.mkdtemp(prefix="allswell-permissions-"))
+        rules = hook_rules(decision, patterns, same_session=bool(order.warmth.session), context=context)
+        args = ["-I", "-S", str(_HOOK), json.dumps(rules)]
         hook = {"type": "command", "command": sys.executable, "args": args, "timeout": _SECONDS}
-        matcher = call.tool if call.tool.replace("_", "").isalnum() else "*"
+        plain = not patterns and decision is not None and decision.tool.replace("_", "").isalnum()
+        matcher = decision.tool if plain and decision is not None else "*"
         hooks = {"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [hook]}]}}
         try:
-            self._write(".claude-plugin", "plugin.json", {"name": "allswell-allow", "version": "1.0.0"})
+            self._write(".claude-plugin", "plugin.json", {"name": PLUGIN, "version": "1.0.0"})
             self._write("hooks", "hooks.json", hooks)
         except OSError:
             self.remove()
@@ -614,8 +710,24 @@ class AllowedPlugin:
 
     def added_to(self, argv: Sequence[str]) -> tuple[str, ...]:
         """The command with the plugin."""
-        return (argv[0], f"--plugin-dir={self._folder}", *argv[1:])
+        plugin = f"--plugin-dir={self._folder}"
+        if not self._settings:
+            return (argv[0], plugin, *argv[1:])
+        program, *others = without_settings(argv)[0]
+        return (program, plugin, f"--settings={self._settings}", *others)
 
     def remove(self) -> None:
         """Take its files away."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _settings_for(order: LaunchSpec) -> str:
+    """The settings that a command names, with hooks on; `OSError` if they are in a file that cannot be read."""
+    named = without_settings(order.argv)[1]
+    if named and not named.lstrip().startswith("{"):
+        with open(open_plain(Path(order.cwd, named).resolve()), "rb") as file:  # noqa: PTH123 - of a descriptor
+            named = file.read(_SETTINGS_MOST).decode("utf-8", "replace")
+    try:
+        return with_hooks_on(named)
+    except ValueError:
+        raise OSError("the settings that its command names with --settings are no JSON object") from None

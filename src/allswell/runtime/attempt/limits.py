@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied
-from allswell.domain.agents.evidence import EvidenceState
+from allswell.domain.agents.evidence import REPEATS, EvidenceState
 from allswell.domain.agents.output import AgentLine, not_done, plain_refusal, with_denied
 from allswell.domain.duration import show
 from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.receipts.receipt import End, taken_away
 from allswell.engine.lease import Lease
+from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, LeaseLost
 from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome
 from allswell.runtime.process import EndCause, ProcessResult
@@ -31,6 +33,7 @@ _AROUND_THE_LIMIT = 1_000
 """A lease that ends so shortly before the hard limit has reached it: the clocks of the store and ours are two."""
 _AFTER_INTERRUPT = 10_000
 """A command that fails so shortly after Ctrl-C was typed was interrupted by it."""
+_LIMITS = (End.TIMEOUT, End.IDLE, End.LEASE_LOST)
 _BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED, "decline": End.RELEASED}
 
 
@@ -45,6 +48,11 @@ class Observed(Protocol):
     @property
     def session(self) -> tuple[str, str] | None:
         """The agent's own session: dialect and id."""
+        ...
+
+    @property
+    def doing(self) -> str:
+        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
         ...
 
     @property
@@ -71,9 +79,11 @@ class LimitChecker:
     ) -> None:
         """`last_word` is what its agent has said last (`done`, `fail`, …), which has ended it."""
         self.order: tuple[End, str] | None = None
-        """What somebody ordered, and why."""
+        """What was ordered from outside, and why."""
         self.interrupted_at: int | None = None
         """When Ctrl-C was last typed at the command's own terminal."""
+        self.stands = False
+        """Whether it is stopped by a person: then no limit is judged."""
         self._limits = limits
         self._lease = lease
         self._seen = observed
@@ -98,7 +108,7 @@ class LimitChecker:
 
     @property
     def remaining(self) -> int | None:
-        """How long it is to the hard limit, in milliseconds; None: there is none."""
+        """How long it is to the hard limit, in milliseconds; None without a limit."""
         return None if self._limit is None else max(self._hard_at - self._clock.monotonic(), 0)
 
     def pause(self) -> float:
@@ -138,11 +148,39 @@ class LimitChecker:
             beside = self._seen.neighbour
             blind = "" if beside is None else f"; files were no evidence: attempt {beside} works in the same folder"
             printed = self._seen.printed_since
+            circle = self._seen.standing.repeats
+            why = f"{REPEATS}{circle}; no progress" if circle else "nothing showed progress"
             longer = f"; if it was at work: {self._limits.longer_idle}" if self._limits.longer_idle else ""
-            return self.so(End.IDLE, f"nothing showed progress for {show(idle)}; {printed}{blind}{longer}", idle)
+            return self.so(End.IDLE, f"{why} for {show(idle)}; {printed}{blind}{longer}", idle)
         return None
 
-    async def goes_on(self, verdict: AttemptOutcome) -> bool:
+    async def watch(
+        self,
+        news: Signal,
+        by_itself: Callable[[], Awaitable[AttemptOutcome | None]],
+        look: Callable[[], Awaitable[None]] | None = None,
+        *,
+        longest: float = math.inf,
+    ) -> AttemptOutcome:
+        """Until the attempt has ended by itself, or is to be ended; it is judged with all `news`.
+
+        `look` is called before it counts as idle; it is looked at again every `longest` seconds, if nothing happens.
+        """
+        while True:
+            heard = news.listen()
+            if (ended := await by_itself()) is not None:
+                return ended
+            verdict = self.verdict()
+            if verdict is not None and verdict.end is End.IDLE and look is not None:
+                await look()
+                verdict = self.verdict()
+            if verdict is not None and self.stands and verdict.end in _LIMITS:
+                verdict = None
+            if verdict is not None and not await self._goes_on(verdict):
+                return verdict if self.is_cut_off(verdict) else await as_the_store_has_it(self._lease, verdict)
+            await either(heard, min(self.pause(), longest))
+
+    async def _goes_on(self, verdict: AttemptOutcome) -> bool:
         """Whether the store says otherwise: its limit has moved, or its lease is renewed in the last moment."""
         if verdict.end is End.TIMEOUT:
             return await self._lease.confirm()
@@ -169,7 +207,7 @@ class LimitChecker:
         return self.so(_BY_WORD[said], text)
 
     def by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> AttemptOutcome:
-        """How it ended, if nobody ended it; its last line may say what its exit code does not."""
+        """How it ended by itself; its last line may say what its exit code does not."""
         return replace(self._by_itself(result, last_line, denied), denied=denied)
 
     def _by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
@@ -216,7 +254,8 @@ class LimitChecker:
         """An end, with all that was seen until now."""
         standing = self._seen.standing
         elapsed = self._clock.monotonic() - standing.began
-        return AttemptOutcome(end, reason, result, limit, elapsed, standing, self._seen.session)
+        seen = self._seen
+        return AttemptOutcome(end, reason, result, limit, elapsed, standing, seen.session, open_call=seen.doing)
 
 
 def _lost(result: ProcessResult) -> str:
@@ -234,7 +273,7 @@ def _name_of(number: int) -> str:
         return str(number)
 
 
-# What the store says about an attempt that it has ended itself, whoever noticed it first.
+# What the store says about an attempt that it has ended itself.
 #
 # A sweeper may end a lease before the attempt's own clock does, in this process or another; a supervisor that was
 # frozen finds all its leases gone. The receipt then says what the store says, not only that the lease is lost.
@@ -244,7 +283,7 @@ _PATIENCE = 1.0
 
 
 async def as_the_store_has_it(lease: Lease, ended: AttemptOutcome) -> AttemptOutcome:
-    """The end of an attempt whose lease may be gone: by itself or not, it is told as the store has it."""
+    """The end of an attempt whose lease may be gone: it is reported as the store has it."""
     by_itself = ended.result is not None
     if by_itself:
         await _ask_if_in_doubt(lease)
@@ -282,7 +321,7 @@ async def ended_by(lease: Lease) -> tuple[End, str] | None:
 
 
 async def _ask_if_in_doubt(lease: Lease) -> None:
-    """Renew a lease that may have lapsed while nobody could: a loss then stands in it."""
+    """Renew a lease that may have lapsed while it could not be renewed: it then says that it is lost."""
     if lease.remaining == 0 and lease.lost is None and not lease.over:
         with contextlib.suppress(AllswellError, TimeoutError):
             async with asyncio.timeout(_PATIENCE):

@@ -1,15 +1,15 @@
 """Settling what a dead supervisor left: the tree is gone or ended, its work kept, and a receipt says so.
 
-Reapers end their trees when the supervisor dies, within the grace; whoever comes sooner than that helps
-(`end_left_over` ends only what is certainly of the tree). A note is believed as far as the store agrees
-(`disagreement`). Then the snapshot is taken and the receipt written, as the dead one would have. What follows for the
-task is the caller's to say: its lease may still live, or be somebody else's; `give_back` says what is usually meant.
+Reapers end their trees when the supervisor dies, within the grace; a process that comes sooner helps (`end_left_over`
+ends only what is certainly of the tree). A note is believed as far as the store agrees (`disagreement`). Then the
+snapshot is taken and the receipt written, as the dead one would have. What follows for the task is the caller's to say:
+its lease may still live, or be another's; `give_back` says what is usually meant.
 
-An attempt that had ended, and whose supervisor could not tell the store, is not settled so: its note holds what the
-store is to be told (`outcome.py`), and that is told.
+An attempt that had ended, and whose supervisor could not reach the store, is not settled so: its note holds the report
+for the store (`outcome.py`), and that is sent.
 
-Whoever settles may be killed too. So the note stays, locked, until the caller has said what follows and clears it; who
-comes next finds it and does the same again, with the receipt that is there already.
+The process that settles may be killed too. So the note stays, locked, until the caller has said what follows and clears
+it; who comes next finds it and does the same again, with the receipt that is there already.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from allswell.runtime.attempt.record import (
     unwatched,
     work_folder,
 )
+from allswell.runtime.attempt.warm import session_in
 from allswell.runtime.host import boot_id
 from allswell.runtime.process import end_left_over, survivors_of
 from allswell.runtime.process.apart.tree import look
@@ -56,15 +57,14 @@ from allswell.timing.clock import Clock, SystemClock
 
 # Whether the note that a dead supervisor left can be believed: the store must know of the attempt, and of its place.
 #
-# Notes lie in a folder that agents can write to. One that an agent has made up could have us end somebody else's
-# processes, or keep somebody else's folder where the agent can read it. So before anything is done about a note, what
-# it
-# says is compared: with its own name, with the attempts that the store has of its task, and its folder with the places
-# at which that task can have been worked on. Processes are compared when they are looked for (`left_over`).
+# Notes lie in a folder that agents can write to. A note that an agent has made up could have us end foreign processes,
+# or copy a foreign folder to where the agent can read it. So before anything is done about a note, what it says is
+# compared: with its own name, with the attempts that the store has of its task, and its folder with the places at which
+# that task can have been worked on. Processes are compared when they are looked for (`left_over`).
 #
-# A note that disagrees is left as it is, and told: it may be of another store that shares our folder, or of agents
-# whose
-# settings have changed, and then somebody else knows more. Receipts lie there too: work goes back only to such a place.
+# A note that disagrees is left as it is, and reported: it may be of another store that shares our folder, or of agents
+# whose settings have changed, and then another process knows more. Receipts lie there too: work goes back only to such
+# a place.
 
 
 class OrphanedTask(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ def disagreement(
 def is_place(folder: str, task: TaskId, known: OrphanedTask | None, home: StateDir, places: Iterable[str]) -> bool:
     """Whether a task can have been worked on there: in its worktree, where its payload says, or at one of `places`."""
     there = Path(os.path.realpath(folder))
-    own = Path(os.path.realpath(home.folder), home.worktrees.name, file_name(task))  # a link there is none of ours
+    own = Path(os.path.realpath(home.folder), home.worktrees.name, file_name(task))  # a link there is not ours
     if own in (there, *there.parents):
         return True
     usual = (*places, *(() if known is None or known.place is None else (known.place,)))
@@ -280,7 +280,7 @@ class OrphanedAttempt(msgspec.Struct, frozen=True):
     """Processes that may be of its tree and were left alone."""
 
     def clear(self) -> None:
-        """What follows has been said: nobody has to settle this again."""
+        """What follows has been said: this need not be settled again."""
         self.note.remove()
 
 
@@ -305,7 +305,7 @@ async def settle_left(
                 note.close()
             elif not flight.report or not await _repeat(watch, home, note, flight, tell):
                 believed.append((note, flight))
-    except BaseException:  # the store is away: whoever comes next finds all of them
+    except BaseException:  # the store is away: the next process finds all of them
         for note, _ in left:
             note.close()
         raise
@@ -315,7 +315,7 @@ async def settle_left(
 async def repeat_reports(
     watch: Watch, home: StateDir, tell: Callable[[str], None], *, places: Iterable[str] = ()
 ) -> None:
-    """Tell the store what processes that are gone have left to be told; nothing else of theirs is settled."""
+    """Send the reports that processes which are gone have left for the store; nothing else of theirs is settled."""
     for note, flight in await asyncio.to_thread(_unreported, home):
         try:
             known = await known_of(watch.views, flight.task)
@@ -326,7 +326,7 @@ async def repeat_reports(
 
 
 def _unreported(home: StateDir) -> Left:
-    """Notes in a home that hold something to be told, and whose supervisors are gone; nothing else is locked."""
+    """Notes in a home that hold a report, and whose supervisors are gone; nothing else is locked."""
     names = {name for name, flight in under_way(home.attempts) if flight.report}
     found = ((note, note.read()) for note in (unwatched(home.attempts, names) if names else ()))
     return [(note, flight) for note, flight in found if flight is not None]
@@ -386,7 +386,7 @@ def settle(home: StateDir, clock: Clock | None = None, *, left: Left | None = No
 
 
 def _found(note: FlightFile, flight: InFlightRecord, home: StateDir) -> OrphanedAttempt | None:
-    """What somebody who was killed before he could clear it has settled already, all of it."""
+    """What a process settled that was killed before it could clear it."""
     kept = home.receipts.find(receipt_id(flight.task, flight.attempt))
     if kept is None or kept.receipt.token != flight.token or kept.receipt.partial:
         return None
@@ -409,7 +409,9 @@ def _settle(note: FlightFile, flight: InFlightRecord, home: StateDir, clock: Clo
     for number, doubt in enumerate(doubts):
         keeping.warn(f"doubt {number}", doubt)
     began = "while it ran" if flight.record is not None else "before it had started"
-    ended = AttemptOutcome(End.ORPHANED, f"its supervisor died {began}", elapsed=max(clock.wall() - flight.began_at, 0))
+    elapsed = max(clock.wall() - flight.began_at, 0)
+    session = None if flight.stdout is None else session_in(Path(flight.stdout))
+    ended = AttemptOutcome(End.ORPHANED, f"its supervisor died {began}", elapsed=elapsed, session=session)
     receipt = keeping.write(ended, partial=bool(survivors or doubts))
     return OrphanedAttempt(flight, receipt, keeping.path, note, doubts)
 
@@ -437,8 +439,9 @@ async def give_back(watch: Watch, left: OrphanedAttempt) -> bool:
 #
 # Only humans decide: an agent that answers its own question, or calls off another's task, has taken a human's place.
 # And
-# a lease that has a supervisor is spoken for through its socket, by its own processes. Both are told by ancestry, not
-# by variables, which anybody can unset; and only for the store that the attempt is of: elsewhere, an agent is anybody.
+# a lease that has a supervisor is spoken for through its socket, by its own processes. Both are known by ancestry, not
+# by variables, which any process can unset; and only for the store that the attempt is of: for another store, an agent
+# is a caller like any other.
 
 
 def attempt_around(home: StateDir, store: str) -> InFlightRecord | None:

@@ -1,4 +1,4 @@
-"""What the store is to be told about an attempt that has ended, on disk until the store has answered.
+"""The report to the store about an attempt that has ended, on disk until the store has answered.
 
     keep     each command goes, with its id, into the note of the attempt, flushed, before it is sent
     send     it is sent until there is an answer: taken, refused, or too late, and then the store keeps it (O10)
@@ -24,7 +24,7 @@ from msgspec import UNSET
 from allswell.domain.lease.cost import Spend
 from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
 from allswell.domain.receipts.receipt import End, Receipt, receipt_id
-from allswell.domain.rules.command import Command, Keep
+from allswell.domain.rules.command import Command, RecordReceipt, wire_name
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Held, LastWord, Lease
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
@@ -38,11 +38,11 @@ _AGAIN = 1.0
 """Seconds between two tries at a store that is away; each try waits for the store itself, too."""
 LEAVING = 5.0
 """Seconds that the store has to answer once its supervisor is to stop."""
-_KINDS: dict[str, type[Command]] = {kind.__name__: kind for kind in get_args(LastWord)}
+_KINDS: dict[str, type[Command]] = {wire_name(kind): kind for kind in get_args(LastWord)}
 
 
 class OutcomeReport:
-    """What is still to be told about one attempt; whoever supervises the attempt makes it, and closes it."""
+    """What is still to be reported about one attempt; the attempt's supervisor makes it, and closes it."""
 
     def __init__(self, lease: Lease, home: StateDir, tell: Callable[[str], None], clock: Clock | None = None) -> None:
         self._lease = lease
@@ -51,7 +51,7 @@ class OutcomeReport:
         self._tell = tell
         self._clock = clock or SystemClock()
         self._commands: list[Command] = []
-        """All that was to be sent, for the note: whoever repeats it all tells nothing twice."""
+        """All that was to be sent, for the note: sending it all again reports nothing twice."""
         self._pending: list[Command] = []
         self._flight: InFlightRecord | None = None
         self._file: FlightFile | None = None
@@ -69,15 +69,21 @@ class OutcomeReport:
     def commands(self) -> tuple[KeptCommand, ...]:
         """All commands of the report, as the note of the attempt has them."""
         return tuple(
-            KeptCommand(type(command).__name__, msgspec.Raw(msgspec.json.encode(command))) for command in self._commands
+            KeptCommand(wire_name(type(command)), msgspec.Raw(msgspec.json.encode(command)))
+            for command in self._commands
         )
+
+    @property
+    def note(self) -> FlightFile | None:
+        """The note of the attempt, where there is one."""
+        return self._file
 
     def attach(self, flight: InFlightRecord, file: FlightFile | None) -> None:
         """Use the note of the attempt; without one, a note is made when there is something to keep."""
         self._flight, self._file = flight, file
 
     def leave(self) -> None:
-        """The supervisor stops: the store has a moment to answer, then what it was to be told is left in the note."""
+        """The supervisor stops: the store has a moment to answer, then the report is left in the note."""
         if self._leave_at is None:
             self._leave_at = asyncio.get_running_loop().time() + LEAVING
             self._leaving.set()
@@ -157,7 +163,7 @@ class OutcomeReport:
             self._could_not_keep = True
 
     def close(self) -> None:
-        """Nothing more is sent from here: the note goes, unless the store has still something to be told."""
+        """Nothing more is sent from here: the note is removed, unless it still holds a report."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -172,7 +178,7 @@ class OutcomeReport:
 
 
 def as_last_word(command: Command) -> LastWord:
-    """A command that is told about an attempt when it ends."""
+    """A command that reports the end of an attempt."""
     assert isinstance(command, LastWord)  # noqa: S101 - nothing else is kept
     return command
 
@@ -188,7 +194,7 @@ async def repeat_left(held: Held, flight: InFlightRecord, home: StateDir) -> str
         command = _read(kept, flight)
         if command is None:
             continue
-        ends = not isinstance(command, Spend | Keep)
+        ends = not isinstance(command, Spend | RecordReceipt)
         try:
             await held.repeat(command)
         except LeaseLost as lost:
@@ -303,6 +309,14 @@ async def finish(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
     )
 
 
+async def ask_at_end(lease: Lease, outcome: AttemptOutcome) -> None:
+    """Ask a human: whether a call that waits is allowed, or what the agent asked when it ended without a change."""
+    if outcome.failure is not None:  # it says which call waits
+        await lease.fail(outcome.failure)
+    else:
+        await lease.ask(outcome.message, result=outcome.brings)
+
+
 async def offer(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
     """What an attempt brought whose lease is lost: the store refuses it (`LeaseLost`), and keeps it (O10).
 
@@ -327,8 +341,10 @@ def _failure(outcome: AttemptOutcome) -> Failure:
 
 
 async def _give_back(lease: Lease, outcome: AttemptOutcome) -> None:
-    """Back to the pool; or, where it was ended for a request that nobody answers, the task waits for that."""
-    if lease.blocked_on is not None and outcome.end is End.RELEASED:
+    """Back to the pool; or the task waits: for a request that no agent answers, or for a human who is asked."""
+    if outcome.end is End.ASKED:  # and has not said so itself
+        await ask_at_end(lease, outcome)
+    elif lease.blocked_on is not None and outcome.end is End.RELEASED:
         await lease.wait_for(lease.blocked_on, claims=False)
     else:
         await lease.release(outcome.reason[:_MESSAGE])
@@ -350,7 +366,8 @@ async def _say(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
                 await asyncio.sleep(lease.until_limit / 1_000)
         case End.IDLE:
             receipt = outcome.receipt
-            await lease.end_idle(None if receipt is None else receipt.limit_ms, outcome.last_words)
+            circle = "" if outcome.standing is None else outcome.standing.repeats
+            await lease.end_idle(None if receipt is None else receipt.limit_ms, outcome.last_words, circle)
         case End.STALLED:
             try:
                 await lease.recover()

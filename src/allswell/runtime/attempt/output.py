@@ -19,10 +19,10 @@ from pathlib import Path
 import msgspec
 
 from allswell.domain.agents.checkpoint import CheckpointFinder
+from allswell.domain.agents.conversation import Conversation, is_noise, plain_message
 from allswell.domain.agents.denied import Denied
 from allswell.domain.agents.evidence import LONGEST as LINE_LONGEST
 from allswell.domain.agents.evidence import NewLines, Novelty, last_words, standing_text
-from allswell.domain.agents.log import LogKind, entries
 from allswell.domain.agents.output import (
     LONGEST_FINAL_LINE,
     LONGEST_LINE,
@@ -121,8 +121,13 @@ class OutputReader:
         *,
         plain: bool = False,
         also: tuple[type[AgentEvent], ...] = (),
+        fold: Callable[[AgentLine], bool] = lambda _: False,
     ) -> None:
-        """`plain`: limits and checkpoints in plain text are told, too. `also`: more events that are always told."""
+        """`plain`: limits and checkpoints in plain text are told, too. `also`: more events that are always told.
+
+        `fold` takes every line of a protocol, in the thread that reads, so that no flood of them reaches the loop;
+        whether it is told at once is its answer.
+        """
         self.printed = 0
         self.lines = 0
         """Lines that were completed."""
@@ -132,10 +137,13 @@ class OutputReader:
         """How often something new was found, at most once for each look."""
         self.over = False
         """Whether everything has passed, or nobody watches any more."""
+        self.conversation = Conversation()
+        """What is said and called in it, where it is a protocol."""
         self.source = source
         self._echo = echo
         self._said = said
         self._always = (*_ALWAYS_TOLD, *also)
+        self._fold = fold
         self._plain = plain
         self._checkpoint: CheckpointFinder | None = None
         """Made when a plain line may hold one."""
@@ -286,15 +294,20 @@ class OutputReader:
     def _hear_protocol(self, line: bytes, said: AgentLine) -> None:
         self._speaks = True
         self._last_line = line
+        self.conversation.hear(said, _now())
         self._refused = any(isinstance(event, ProviderRefusal) for event in said.events)
         now = time.monotonic()
-        always = any(isinstance(event, self._always) for event in said.events)
+        always = self._fold(said) or any(isinstance(event, self._always) for event in said.events)
         told = always or now - self._told_at[said.progress] >= _EVERY
         if self._refused or said.progress:
             self._untold = said if self._refused and not told else None
         if told:
             self._told_at[said.progress] = now
             self._said(said)
+
+
+def _now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
 
 
 def _plain_ends(data: bytes) -> bytes:
@@ -372,6 +385,8 @@ _SOON, _LATER = 0.001, 0.05
 """Seconds between two looks at whether everything has passed, at first and at most."""
 _SHOWN = 4_096
 """Bytes of the output's end that are looked through for what to show."""
+_LAST = 500
+"""Characters of a last message that a human is shown who is asked about an attempt."""
 _ROOM = 1 << 19
 """Bytes in a pipe between the reaper and us: each turn of one of three processes costs time."""
 
@@ -446,9 +461,29 @@ class Streams:
         return sum(pump.lines for pump in self._pumps)
 
     @property
-    def latest_line(self) -> str:
-        """What was printed last, on either stream."""
+    def latest_words(self) -> str:
+        """What the agent does or has said last; where it speaks no protocol, what was printed last on either stream."""
+        spoken = self._pumps[0].conversation
+        if spoken.speaks:
+            return spoken.words(_now())
         return max(self._pumps, key=lambda pump: pump.printed_at).last_line
+
+    @property
+    def speaks(self) -> bool:
+        """Whether its standard output is a protocol: then lines and bytes say nothing to a person."""
+        return self._pumps[0].conversation.speaks
+
+    @property
+    def open_call(self) -> str:
+        """The call that has brought nothing yet, in words; empty if there is none."""
+        call = self._pumps[0].conversation.open_call
+        return "" if call is None else call.words(_now())
+
+    @property
+    def message(self) -> str:
+        """The agent's last message; without a protocol, the last lines that it has printed."""
+        spoken = self._pumps[0].conversation
+        return spoken.message if spoken.speaks else plain_message(self._end(_SHOWN))
 
     def asked(self) -> None:
         """A look was taken: search for news again from here on."""
@@ -488,7 +523,10 @@ class Streams:
     def last_line(self) -> AgentLine:
         """The last line of the standard output that has anything in it; called when everything has been printed."""
         end = self._end(LONGEST_FINAL_LINE).rstrip()
-        return parse(end[end.rfind(b"\n") + 1 :], LONGEST_FINAL_LINE)
+        line = parse(end[end.rfind(b"\n") + 1 :], LONGEST_FINAL_LINE)
+        if line.dialect:  # it may have been too long to be heard as it passed
+            self._pumps[0].conversation.hear(line, _now())
+        return line
 
     async def denied(self, *, not_before: float = math.inf) -> Denied:
         """The calls that the agent's program has refused so far, as its standard output tells it.
@@ -504,24 +542,56 @@ class Streams:
             return self._denied[1]
 
     def last_words(self) -> str:
-        """The end of the standard output, for people."""
-        return last_words(self._end(_SHOWN))
+        """What was said last and what is open, for people; without a protocol, the end of the standard output."""
+        if not self.speaks:
+            return last_words(self._end(_SHOWN))
+        return "\n".join(part for part in (self.message[-_LAST:], self.open_call) if part)
 
     def _end(self, size: int) -> bytes:
         if self._printed_to is None:
             return b""
         return os.pread(self._printed_to, size, max(os.fstat(self._printed_to).st_size - size, 0))
 
-    def close(self, *, keep: bool = True) -> None:
-        """Give everything back; without `keep`, the files are gone."""
+    def close(self, *, shelf: Path | None = None) -> None:
+        """Give everything back; with a `shelf` the files go there, where only the newest of all attempts are kept."""
         self.let_go()
         if self._printed_to is not None:
             os.close(self._printed_to)
             self._printed_to = None
         for path in self.paths:
-            if path is not None and (not keep or _is_empty(path)):
+            if path is not None and _is_empty(path):
                 with contextlib.suppress(OSError):
                     remove_file(path)
+        printed = [path for path in self.paths if path is not None and not _is_empty(path)]
+        if shelf is not None and printed:
+            with contextlib.suppress(OSError):
+                _shelve(printed, shelf)
+
+
+SHELVED_MOST = 200
+"""Files of attempts that ended well under `allswell run`."""
+SHELVED_BYTES = 64 << 20
+
+
+def _shelve(paths: Sequence[Path], shelf: Path) -> None:
+    """Move files to others of their kind, and let go of the oldest where they take too much room."""
+    with own_folder(shelf, make=True) as there:
+        for path in paths:
+            with own_folder(path.parent) as here:
+                os.replace(path.name, path.name, src_dir_fd=here, dst_dir_fd=there)
+        kept = []
+        with os.scandir(there) as files:
+            for file in files:
+                with contextlib.suppress(OSError):  # another command lets go of it as well
+                    status = file.stat(follow_symlinks=False)
+                    kept.append((status.st_mtime_ns, status.st_size, file.name))
+        count, room = len(kept), sum(size for _, size, _ in kept)
+        for _, size, name in sorted(kept):
+            if count <= SHELVED_MOST and room <= SHELVED_BYTES:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=there)
+            count, room = count - 1, room - size
 
 
 def _is_empty(path: Path) -> bool:
@@ -631,34 +701,49 @@ _PROTOCOL_TAIL = 1 << 18
 
 
 def last_said(receipt: Receipt, most: int) -> list[str]:
-    """The last lines on the stream on which errors are told, if there are any there; else on standard output."""
-    for stream in (receipt.stderr, receipt.stdout):
-        lines = [] if stream is None else end_of(Path(stream.path))
-        if lines:
-            return lines[-most:]
-    return []
+    """The last words of an attempt: what its agent did or said last; without a protocol, the last lines it printed.
+
+    Of those, the ones on the stream on which errors are told, if there are any there.
+    """
+    stdout, stderr = (None if stream is None else Path(stream.path) for stream in (receipt.stdout, receipt.stderr))
+    return last_printed(stdout, stderr, most, receipt.open_call)
+
+
+def last_printed(stdout: Path | None, stderr: Path | None, most: int, open_call: str = "") -> list[str]:
+    """The last words in these files; `open_call` is the call that had brought nothing at the end."""
+    spoken, printed = ([], []) if stdout is None else _ends(stdout)
+    if open_call:
+        return [open_call]
+    if spoken:
+        return spoken[-most:]
+    errors = [] if stderr is None else _ends(stderr)[1]
+    lines = [line for line in errors if not is_noise(line)]
+    return (lines or printed)[-most:]
 
 
 def end_of(path: Path) -> list[str]:
     """The last lines of a file of output, those of a protocol as what is said in them."""
+    spoken, printed = _ends(path)
+    return spoken or printed
+
+
+def _ends(path: Path) -> tuple[list[str], list[str]]:
+    """The last lines of a file of output: those of a protocol's last message, and those of plain text."""
     try:
         with open(open_plain(path), "rb") as file:  # noqa: PTH123 - of a descriptor
             size = file.seek(0, 2)
             file.seek(max(size - _PROTOCOL_TAIL, 0))
             end = file.read()
     except OSError:
-        return []
+        return [], []
     lines = end.rstrip().split(b"\n")[1 if size > _PROTOCOL_TAIL else 0 :]
-    if lines and not _is_plain(lines[-1]):
-        said = [entry for line in lines for entry in entries(line) if entry.kind in (LogKind.MESSAGE, LogKind.TEXT)]
-        told = [entry for entry in said if entry.kind is LogKind.MESSAGE or not _is_record(entry.text)]
-        return "\n".join(entry.text for entry in told).split("\n") if told else []
-    return last_words(end[-_TAIL:]).splitlines()
-
-
-def _is_plain(line: bytes) -> bool:
-    """Whether a line is none of a protocol."""
-    return [entry.kind for entry in entries(line)] == [LogKind.TEXT] and not _is_record(line)
+    conversation = Conversation()
+    for line in lines:
+        if line.startswith(b"{") and (parsed := parse(line)).dialect:
+            conversation.hear(parsed, 0)
+    if conversation.speaks and lines and lines[-1].startswith(b"{"):
+        return conversation.message.split("\n") if conversation.message else [], []
+    return [], [line for line in last_words(end[-_TAIL:]).splitlines() if not _is_record(line)]
 
 
 def _is_record(line: bytes | str) -> bool:

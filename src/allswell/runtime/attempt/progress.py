@@ -14,15 +14,20 @@ import contextlib
 import math
 import os
 import stat
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
-from allswell.domain.agents.cost import Expense, UsageCounter
+import msgspec
+
+from allswell.domain.agents.conversation import is_noise
+from allswell.domain.agents.cost import PRICES, Expense, Price
+from allswell.domain.agents.denied import denied_call
 from allswell.domain.agents.evidence import (
     NOT_WORK,
     PROGRESS,
@@ -39,10 +44,15 @@ from allswell.domain.agents.output import (
     AgentLine,
     CheckpointTold,
     MessageUsage,
-    TurnEnded,
+    ToolCall,
+    ToolCallResult,
     usage_left,
 )
 from allswell.domain.agents.refusal import PRINTS_PLAIN, ProviderRefusal, UsageLimit, from_plain
+from allswell.domain.agents.repetition import Repetition, RepetitionFinder
+from allswell.domain.agents.spending import UsageCounter
+from allswell.errors import Refused
+from allswell.runtime.agent_socket import ToolMessage
 from allswell.runtime.attempt.launch import LaunchSpec
 from allswell.runtime.attempt.output import OutputMultiplexer, OutputReader, StreamEcho, Streams
 from allswell.runtime.attempt.record import InFlightRecord, under_way
@@ -387,6 +397,20 @@ _FIRST = 1.0
 """Seconds by which the first look at the folder may be older than the attempt, if somebody else has taken one."""
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 1]}…"
+
+
+@cache
+def prices_here() -> Mapping[str, Price]:
+    """What models cost, with the rows of the settings; they are loaded when a message is first priced."""
+    from allswell.settings import look  # what else is wrong with the settings is for others to say
+
+    with contextlib.suppress(Refused):  # the folder has gone
+        return look().prices
+    return PRICES
+
+
 class ProgressMonitor:
     """What one attempt has shown so far."""
 
@@ -401,12 +425,17 @@ class ProgressMonitor:
         self.standing = EvidenceState(clock.monotonic())
         self.session: tuple[str, str] | None = None
         """The agent's own session, where its protocol names it: dialect and id."""
-        self.meter = UsageCounter()
-        """What it has said of its cost."""
+        spent = order.warmth.spent
+        self.meter = UsageCounter(prices_here, {} if spent is None else {order.warmth.session: spent})
+        """What it has said of its cost; fed by the threads that read."""
+        self._counting = threading.Lock()
+        self._counted: Expense | None = None
         self.on_cost: Callable[[], None] | None = None
         """Called when it has said more of it."""
         self.on_tree: Callable[[Iterable[tuple[int, int]]], None] | None = None
         """Called with who is in the tree, by number and start time, after each look at it."""
+        self.on_repetition: Callable[[Repetition | None], None] | None = None
+        """Called when it goes round in a circle, after each round, and when it does so no more."""
         self.neighbour: str | None = None
         """Who works in the same folder, as of the last look: then files are no evidence."""
         self.streams: Streams | None = None
@@ -418,6 +447,13 @@ class ProgressMonitor:
         self._listeners = order.listeners
         self._reads_plain = order.listeners is not None or PurePath(order.argv[0]).name in PRINTS_PLAIN
         """Whether what it prints as plain text is listened to: some clients tell only so that they are refused."""
+        self._finders: list[RepetitionFinder] = []
+        """What finds circles in each of its streams; each is fed by the thread that reads it."""
+        self._hook_finder = RepetitionFinder(order.limits.repeats)
+        """The same in what a hook of its program reports; it is fed on the loop."""
+        self._finders.append(self._hook_finder)
+        self._repetition: Repetition | None = None
+        self._repetition_accepted = False
         self._checkpoint = ""
         self._settling: asyncio.TimerHandle | None = None
         self._order = order
@@ -440,7 +476,18 @@ class ProgressMonitor:
         windowed = self._listeners is not None and self._listeners.context_window is not None
         also = (MessageUsage,) if windowed else ()
         said, new_line = partial(self._on_loop, self._hear_line), partial(self._on_loop, self._hear_new_line)
-        return OutputReader(source, echo, said, new_line, plain=self._reads_plain, also=also)
+        finder = RepetitionFinder(self._order.limits.repeats)
+        self._finders.append(finder)
+
+        def fold(line: AgentLine) -> bool:
+            found = finder.found
+            for event in line.events:
+                finder.hear(event)
+            with self._counting:  # the other stream has a thread of its own
+                self.meter.hear_line(line)
+            return (found is None) is not (finder.found is None)
+
+        return OutputReader(source, echo, said, new_line, plain=self._reads_plain, also=also, fold=fold)
 
     def _on_loop(self, hear: Callable[[T], None], what: T) -> None:
         """Hand on what a reader's thread has found."""
@@ -449,9 +496,9 @@ class ProgressMonitor:
 
     def heard(self, sign: EvidenceKind, what: str) -> None:
         """Note something; on the loop."""
-        seen = Evidence(sign, self._clock.monotonic(), what[:500])
+        seen = self.standing.as_it_counts(Evidence(sign, self._clock.monotonic(), what[:500]))
         self.standing = self.standing.heard(seen)
-        if sign in PROGRESS and self.streams is not None:
+        if seen.sign in PROGRESS and self.streams is not None:
             self._before_progress = self.streams.lines, self.streams.printed
         self._tell(seen)
 
@@ -461,8 +508,13 @@ class ProgressMonitor:
         streams = self.streams
         if streams is None or not streams.printed:
             return "it has printed nothing"
-        lines, printed, last = streams.lines, streams.printed, streams.latest_line
-        quote = f" “{last if len(last) <= _QUOTED else last[: _QUOTED - 1] + '…'}”" if last else ""
+        if streams.speaks:
+            words = streams.latest_words
+            return streams.open_call or (
+                f"the last that it said: “{_short(words)}”" if words else "it has said nothing"
+            )
+        lines, printed, last = streams.lines, streams.printed, streams.latest_words
+        quote = f" “{_short(last)}”" if last else ""
         lines_before, printed_before = self._before_progress
         if printed == printed_before:
             return f"it has printed nothing since{quote}"
@@ -471,16 +523,46 @@ class ProgressMonitor:
             return f"it has printed part of a line since:{quote}"
         return f"it has printed {count:,} line{'' if count == 1 else 's'} since, the last{quote}"
 
+    @property
+    def doing(self) -> str:
+        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
+        return "" if self.streams is None else self.streams.open_call
+
     def note(self, seen: Evidence) -> None:
         """Note evidence that somebody else has gathered."""
         self.standing = self.standing.heard(seen)
 
     def _hear_new_line(self, text: str) -> None:
         refused = self._reads_plain and from_plain(text.encode()) is not None  # which is heard as what it is
-        if not self._speaks and not refused:
+        if not self._speaks and not refused and not is_noise(text):
             self.heard(EvidenceKind.LINE, f"“{text[:_QUOTED]}”")
 
+    def _look_for_circles(self) -> None:
+        """Have the state say whether it goes round in a circle, as its readers know by now."""
+        found = next((finder.found for finder in self._finders if finder.found is not None), None)
+        if self._repetition_accepted or found == self._repetition:
+            return
+        self._repetition = found
+        self.standing = self.standing.repeating("" if found is None else found.words)
+        if self.on_repetition is not None:
+            self.on_repetition(found)
+
+    def accept_repetition(self) -> None:
+        """A human lets it go on: what it repeats counts as progress from now on."""
+        self._repetition_accepted = True
+        self._repetition = None
+        self.standing = self.standing.repeating("")
+
+    def _look_at_cost(self) -> None:
+        """Have it told that it costs more, if it does."""
+        if self.meter.total is not self._counted:
+            self._counted = self.meter.total
+            if self.on_cost is not None:
+                self.on_cost()
+
     def _hear_line(self, said: AgentLine) -> None:
+        self._look_for_circles()
+        self._look_at_cost()
         self._speaks = self._speaks or bool(said.what)
         if said.session is not None:
             self.session = (said.dialect, said.session)
@@ -489,12 +571,22 @@ class ProgressMonitor:
         if said.progress:
             self.heard(EvidenceKind.PROTOCOL, f"{said.dialect}: {said.what}")
 
+    def hear_hook(self, used: ToolMessage) -> None:
+        """A hook of its program reports a call of a tool; where its output is a protocol, that has told it already."""
+        if self._speaks:
+            return
+        try:
+            call_input = msgspec.json.decode(used.input)
+        except (msgspec.DecodeError, RecursionError):
+            call_input = None
+        self._hook_finder.hear(ToolCall(used.call, used.name, call_input))
+        self._hook_finder.hear(ToolCallResult(used.call, used.answer, is_error=used.failed))
+        self._look_for_circles()
+        self.heard(EvidenceKind.PROTOCOL, f"hook: {denied_call(used.name, call_input).text}")
+
     def _hear_event(self, event: AgentEvent) -> None:
         if isinstance(event, ProviderRefusal):
             self.refused(event)
-        elif isinstance(event, TurnEnded):
-            if self.meter.hear(event.session, event.expense) and self.on_cost is not None:
-                self.on_cost()
         elif (listeners := self._listeners) is None:
             return
         elif isinstance(event, UsageLimit):
@@ -523,9 +615,9 @@ class ProgressMonitor:
 
     def spent(self, more: Expense) -> None:
         """It has said outright what it cost."""
-        self.meter.add(more)
-        if self.on_cost is not None:
-            self.on_cost()
+        with self._counting:
+            self.meter.add(more)
+        self._look_at_cost()
 
     def begin(self) -> None:
         """The command is about to start: what changes from now on counts."""
@@ -565,6 +657,8 @@ class ProgressMonitor:
                 self.on_tree(processes)
             now = TreeSample(self._clock.monotonic(), processes, streams.printed, streams.new)
             streams.asked()
+            self._look_for_circles()
+            self._look_at_cost()
             before, self._before = self._before, now
             if before is not None:
                 if now.printed > before.printed:

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import socket
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from allswell.domain.agents.evidence import EvidenceKind
-from allswell.domain.agents.output import resumed_by
+from allswell.domain.agents.session import failures_after, resumed_by, spoilt
 from allswell.domain.agents.status import Survivor
 from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token, file_name
 from allswell.domain.receipts.receipt import (
@@ -50,10 +51,11 @@ if TYPE_CHECKING:
 # The note of an attempt in flight: all that a later supervisor needs to settle it, should this one be killed.
 #
 # Its file is locked for as long as the supervisor lives; the kernel lets go of the lock when it dies, however it dies.
-# So no process number has to be believed: whoever gets the lock knows that nobody watches this attempt any more.
+# So no process number has to be believed: the process that gets the lock knows that this attempt is not supervised any
+# more.
 #
-# When the attempt has ended, its note carries what the store is to be told about it (`outcome.py`), and stays until the
-# store has answered.
+# When the attempt has ended, its note carries the report for the store (`outcome.py`), and stays until the store has
+# answered.
 
 _BIGGEST = 16 << 20
 
@@ -90,10 +92,18 @@ class InFlightRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     socket: str | None = None
     """The folder of its socket."""
     resume: tuple[str, ...] = ()
+    host: str = ""
+    """The machine on which it runs."""
+    account: str = ""
+    """Whose usage limit it runs into."""
+    session: str = ""
+    """The agent's own session that it goes on with; empty: it began with a new one."""
+    warm_failures: int = 0
+    """How many attempts in a row had failed before that went on with it."""
     store: str = ""
     """Where its lease is from, without a password; empty in notes from before this was noted."""
     report: tuple[KeptCommand, ...] = ()
-    """What the store is to be told about the attempt, in this order; empty until there is something."""
+    """The report for the store, in this order; empty until there is something."""
 
 
 def flight_of(lease: Lease, began_at: int, **more: Any) -> InFlightRecord:  # noqa: ANN401 - fields of the record
@@ -106,6 +116,7 @@ def flight_of(lease: Lease, began_at: int, **more: Any) -> InFlightRecord:  # no
         agent=lease.agent,
         run=lease.run,
         began_at=Millis(began_at),
+        host=socket.gethostname(),
         store=hide(lease.store),
         **more,
     )
@@ -127,7 +138,7 @@ class FlightFile:
     def replace(self, flight: InFlightRecord) -> None:
         """Note how things stand, whole and flushed to disk; `OSError` leaves the note as it was.
 
-        Another file takes the name, locked before it has it: nobody finds the note without its lock.
+        Another file takes the name, locked before it has it: the note is never seen without its lock.
         """
         draft = f".{self.path.name}.tmp"
         with own_folder(self.path.parent) as inside:
@@ -198,7 +209,7 @@ def under_way(folder: Path, but: Container[str] = ()) -> Iterator[tuple[str, InF
             with own_folder(folder) as inside:
                 handle = open_there(path.name, inside)
         except OSError:
-            continue  # it has just ended, or is none of ours
+            continue  # it has just ended, or is not ours
         try:
             flight = FlightFile(path, handle).read()
         finally:
@@ -240,7 +251,7 @@ class AttemptRecorder:
         self.path: Path | None = None
         """Where the receipt is; None if it could not be written."""
         self.running: tuple[Survivor, ...] = ()
-        """Who still runs of a tree whose end nobody has watched."""
+        """The processes that still run of a tree whose end was not watched."""
         self.busy: Progress | None = None
         """How far the work has been kept, while that is being done."""
         self._progress: Progress | None = None
@@ -261,11 +272,25 @@ class AttemptRecorder:
         self._warnings[about] = text
 
     def note_beginning(self) -> None:
-        """Note what is in the folder before the command runs, so that it can be told later what it changed."""
+        """Note what is in the folder before the command runs, so that it is known later what it changed."""
         self._note("beginning")
 
+    def count_changed(self) -> int | None:
+        """How many files are not as they were when the command began; its end is noted with that. None: not known."""
+        from allswell.runtime.workspace.baseline import count_changed, read_baseline
+
+        flight = self.flight
+        self.note_end()
+        if flight.folder is None or "baseline" in self._warnings:
+            return None
+        then, now = (read_baseline(self._home.baselines, flight.task, flight.attempt, end=end) for end in (False, True))
+        try:
+            return None if then is None or now is None else count_changed(then, now)
+        except (AllswellError, OSError):
+            return None
+
     def note_end(self) -> None:
-        """Note what is in the folder once the tree is gone; somebody else may work there next."""
+        """Note what is in the folder once the tree is gone; another may work there next."""
         self._note("end")
 
     def _note(self, moment: str) -> None:
@@ -385,6 +410,14 @@ class AttemptRecorder:
             last_evidence_ms=None if last is None else Millis(max(began + ended.elapsed - last.at, 0)),
             evidence=shown,
             session=session,
+            open_call=ended.open_call,
+            host=flight.host,
+            account=flight.account,
+            no_resume=spoilt(
+                None if ended.failure is None else ended.failure.error,
+                repeats=standing is not None and bool(standing.repeats),
+            ),
+            warm_failures=failures_after(ended.end, went_on=bool(flight.session), before=flight.warm_failures),
             stdout=_transcript(flight.stdout, None if result is None else result.stdout),
             stderr=_transcript(flight.stderr, None if result is None else result.stderr),
             snapshot=self.snapshot,

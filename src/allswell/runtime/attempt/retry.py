@@ -1,36 +1,47 @@
 """A task of one's own, tried until it has ended or no try is left: what `allswell run` does.
 
-The store judges each attempt: a failure is retried after its pause as long as the task's policy allows, a limit puts
-the task back into the pool and is counted. What is decided here is only who takes it from there: we do, by name, for as
-many more tries as were asked for.
+The store judges each attempt: a failure is retried after its pause as long as the task's policy allows, a limit makes
+the task ready again and is counted. What is decided here is only who takes it from there: we do, by name, for as many
+more tries as were asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
+from allswell.domain.agents.session import Warmth
 from allswell.domain.ids import TaskId
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.receipts.receipt import End, Verification
+from allswell.domain.rules.event import Event
 from allswell.domain.task.model import OPEN
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
-from allswell.errors import Refused, Unavailable
-from allswell.runtime.attempt.launch import AttemptOutcome, LaunchSpec, with_handover
+from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.runtime.attempt.launch import (
+    AttemptOutcome,
+    LaunchSpec,
+    ReplayableStdin,
+    has_refused_session,
+    with_handover,
+)
 from allswell.runtime.attempt.orphans import reconcile
 from allswell.runtime.attempt.outcome import OutcomeReport, refused_receipt, report
 from allswell.runtime.attempt.record import FlightFile
 from allswell.runtime.attempt.runner import AttemptRunner
+from allswell.runtime.attempt.warm import REFUSED
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock
 
 LEASE = 300_000
 """Milliseconds in which a lease is renewed or lapses: how soon the store knows by itself that we are gone.
 
-Long, because a store that cannot be written to for a while (a full disk) must not cost a command that is well. Whoever
-starts in the same place knows sooner, by the note in flight.
+Long, because a store that cannot be written to for a while (a full disk) must not cost a command that is well. A
+process that starts in the same place knows sooner, by the note in flight.
 """
 _AGAIN = (End.FAILED, End.SIGNALLED, End.LOST, End.TIMEOUT, End.IDLE)
 _JUDGED = 3.0
@@ -74,7 +85,7 @@ class RetryLoop:
         self.starved = False
         """Whether there is no other try because its standard input was too long to be kept for one."""
         self.untold: Unavailable | None = None
-        """Why the store does not know how the last one ended, if it does not: what it is to be told is on disk then."""
+        """Why the store does not know how the last one ended, if it does not: the report is on disk then."""
         self._watch = watch
         self._home = home
         self._agent = agent
@@ -100,19 +111,17 @@ class RetryLoop:
     async def run(self, task: TaskId, order: LaunchSpec, note: FlightFile | None = None) -> AttemptOutcome | None:
         """The last outcome; None if the task could not be had at all. `note` is that of the first attempt in flight."""
         while (lease := await self._claim(task)) is not None:
-            own = with_handover(order if self._source is None else self._source.begin(order), lease, self._home)
             self._report = OutcomeReport(lease, self._home, self._tell)
-            self.attempt = AttemptRunner(own, lease, self._home, note=note, report=self._report, clock=self._clock)
+            own = await self._told(order, lease)
+            outcome = await self._attempt(own, lease, self._report, note)
             note = None
-            if self._stopped.done():
-                self.attempt.stop(self._stopped.result())
-            if self._began is not None:
-                self._began(self.attempt)
-            outcome = await self.attempt.run()
-            self.attempt = None
+            if not self._stopped.done() and not lease.over and lease.lost is None and outcome.survivors is None:
+                refused = await asyncio.to_thread(has_refused_session, own, outcome)
+                if refused and outcome.receipt is not None:  # of an attempt that has not begun
+                    self._home.receipts.remove(outcome.receipt.id)
+                    own = await asyncio.to_thread(partial(with_handover, order, lease, self._home, cold=REFUSED))
+                    outcome = await self._attempt(own, lease, self._report, self._report.note)
             self.outcomes.append(outcome)
-            if self._source is not None:
-                self._source.end()
             try:
                 if outcome.survivors is not None:
                     await reconcile(self._watch, self._home)
@@ -122,11 +131,52 @@ class RetryLoop:
                 self.untold = error
                 break
             finally:
-                lease.over = True  # its command is gone, so nobody renews it
+                lease.over = True  # its command is gone, so it is not renewed
                 self._report.close()
         if note is not None:
             note.remove()
         return self.outcomes[-1] if self.outcomes else None
+
+    async def _attempt(
+        self, order: LaunchSpec, lease: Lease, report_: OutcomeReport, note: FlightFile | None
+    ) -> AttemptOutcome:
+        """One attempt; one that goes on with its agent's session has read the standard input already."""
+        await self._tell_warmth(lease, order.warmth)
+        fed = self._source
+        if order.warmth.session and isinstance(fed, ReplayableStdin):
+            fed = None
+        own = order if fed is None else fed.begin(order)
+        self.attempt = AttemptRunner(own, lease, self._home, note=note, report=report_, clock=self._clock)
+        if self._stopped.done():
+            self.attempt.stop(self._stopped.result())
+        if self._began is not None:
+            self._began(self.attempt)
+        outcome = await self.attempt.run()
+        self.attempt = None
+        if fed is not None:
+            fed.end()
+        return outcome
+
+    async def _told(self, order: LaunchSpec, lease: Lease) -> LaunchSpec:
+        """The order with what it is told; what was left before is read from files, in a thread."""
+        if lease.attempt == 1 and order.earlier is None:
+            return with_handover(order, lease, self._home)
+        return await asyncio.to_thread(with_handover, order, lease, self._home)
+
+    async def _tell_warmth(self, lease: Lease, warmth: Warmth) -> None:
+        """Say whether an attempt goes on with its agent's own session, and why not."""
+        if warmth.session:
+            kind, data = "agent_resumed", {"session": warmth.session}
+            self._tell(f"attempt {lease.attempt} goes on with the agent's own session")
+        elif warmth.why_cold:
+            kind, data = "agent_restarted", {"why": warmth.why_cold}
+            self._tell(
+                f"attempt {lease.attempt} begins a new session: the last one is not gone on with, {warmth.why_cold}"
+            )
+        else:
+            return
+        with contextlib.suppress(AllswellError):  # that it cannot be said stops nothing
+            await self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data))
 
     async def _reported(self, lease: Lease, outcome: AttemptOutcome, report_: OutcomeReport) -> bool:
         """Tell the store how an attempt ended, for as long as its lease can be trusted; whether there is another."""

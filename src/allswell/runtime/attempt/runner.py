@@ -26,9 +26,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from allswell.domain.agents.conversation import CHANGED_NOTHING_AND_ASKS, asks_human
 from allswell.domain.agents.cost import usd
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied
+from allswell.domain.agents.denied import NOTHING_DENIED, Denied, waiting_by_our_hook, waiting_call
 from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.permission import why_no_hook
+from allswell.domain.agents.session import resumed
 from allswell.domain.agents.status import Survivor, named
 from allswell.domain.ids import TaskId, file_name
 from allswell.domain.lease.model import stop_margin, stop_reserve
@@ -49,8 +52,8 @@ from allswell.domain.rules.event import (
 )
 from allswell.domain.task.model import raised
 from allswell.engine.lease import Lease
-from allswell.engine.wakeup import Signal, either
-from allswell.errors import AllswellError
+from allswell.engine.wakeup import Signal
+from allswell.errors import AllswellError, Refused
 from allswell.runtime.attempt.control import (
     CheckinForwarder,
     ControlHandler,
@@ -59,8 +62,9 @@ from allswell.runtime.attempt.control import (
     More,
     PeerCheck,
     QuotaTracker,
+    RepetitionReporter,
 )
-from allswell.runtime.attempt.launch import AllowedPlugin, AttemptOutcome, HandoverPlaces, LaunchSpec, about, why_not
+from allswell.runtime.attempt.launch import AttemptOutcome, HandoverPlaces, LaunchSpec, PermissionPlugin, about
 from allswell.runtime.attempt.limits import LimitChecker, as_the_store_has_it, overtaken
 from allswell.runtime.attempt.orphans import check_folder, note_survivors
 from allswell.runtime.attempt.outcome import OutcomeReport
@@ -105,19 +109,69 @@ _REFUSALS_KEPT = 5.0
 """Seconds for which it is believed which calls were refused: an agent can say its last word again and again."""
 _TAKEN = 0.5
 """Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
-_LIMITS = (End.TIMEOUT, End.IDLE, End.LEASE_LOST)
 _NAMED = 5
 """Background processes that are named."""
 _BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
 
 
-class AttemptRunner:
-    """One attempt at a task by the holder of a lease; `run` is called once."""
+class AttemptLife:
+    """One attempt at a task by the holder of a lease, whatever it is by; `run` is called once."""
+
+    _judge: LimitChecker
+    verifying: Verifying
+    """Verifies its work, where its task wants that."""
+
+    def __init__(self, lease: Lease, grace: int, clock: Clock) -> None:
+        self.lease = lease
+        if lease.length is not None:
+            lease.reserve = stop_reserve(lease.length, grace)
+        self.outcome: AttemptOutcome | None = None
+        """How it ended, once it has."""
+        self._clock = clock
+        self._grace = grace
+        self._stopped = False
+        self._news = Signal()
+        """Something happened that the judge should know of."""
+
+    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
+        """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
+        if grace is not None:
+            self._grace = min(self._grace, grace)
+        if not self._stopped:
+            self._judge.order = (end, reason)
+            self._stopped = True
+            self._news.fire()
+            self.verifying.stop(reason, end)
+
+    async def run(self) -> AttemptOutcome:
+        """From the order to the outcome; a cancel is passed on once it is over."""
+        life = asyncio.ensure_future(traced_life(self.lease, self._life()))
+        cancel: asyncio.CancelledError | None = None
+        while not life.done():
+            try:
+                await asyncio.shield(life)
+            except asyncio.CancelledError as error:
+                cancel = error
+                self.stop("its caller was cancelled")
+        self.outcome = life.result()
+        if cancel is not None:
+            raise cancel
+        return self.outcome
+
+    async def _life(self) -> AttemptOutcome:
+        raise NotImplementedError
+
+
+class AttemptRunner(AttemptLife):
+    """One attempt by a command."""
 
     remark = ""
     """That its reaper was stopped, once it was."""
     on_remark: Callable[[str], None] | None = None
     """Called with that."""
+    _no_permissions = ""
+    """Why no call can be made to wait for a human, where some are to: then the attempt does not start."""
+    _stopped = False
 
     def __init__(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
         self,
@@ -134,23 +188,16 @@ class AttemptRunner:
     ) -> None:
         idle = raised(order.limits.idle, lease.idle_override)
         self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
-        self.lease = lease
-        if lease.length is not None:
-            lease.reserve = stop_reserve(lease.length, order.limits.grace)
-        self.outcome: AttemptOutcome | None = None
-        """How it ended, once it has."""
+        super().__init__(lease, order.limits.grace, clock or SystemClock())
         self.before_start: Callable[[], None] | None = None
         """Called when all is prepared, and the command is about to be started."""
         self.on_start: Callable[[], None] | None = None
         """Called when the command runs."""
-        self.stands = False
-        """Whether it is stopped by a person: then no limit is judged."""
         self.on_left: Callable[[tuple[Survivor, ...]], None] | None = None
-        """Called with those whom the command left running when it ended by itself, before they are told to end."""
+        """Called with those that the command left running when it ended by itself, before they are ended."""
         self.keeping: AttemptRecorder | None = None
         """Keeps what it leaves behind, once it is prepared."""
         self._home = home
-        self._clock = clock or SystemClock()
         self._on_evidence = on_evidence
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
@@ -167,6 +214,7 @@ class AttemptRunner:
             more=orders,
             heard=lambda what: seen.heard(EvidenceKind.CHECKIN, what),
             waits=lambda what: seen.heard(EvidenceKind.PROTOCOL, what),
+            used=seen.hear_hook,
             spent=seen.spent,
             denied=self._denied,
             report=report,
@@ -177,22 +225,29 @@ class AttemptRunner:
         self._desk = ControlSocket(self._holder.hear, self._admission)
         self._streams: Streams | None = None
         self._handle: Handle | None = None
+        self._cancelling: asyncio.Task[bool] | None = None
+        """Waits for a command that was asked to cancel what it does."""
         self._file = note
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
-        self._plugin: AllowedPlugin | None = None
-        """Allows the one call that a human has allowed for this attempt."""
-        self._stopped = False
+        self._plugin: PermissionPlugin | None = None
+        """Decides about calls of its tools: one that a human has decided about, and those that wait for one."""
         self.verifying = Verifying(order, lease, lambda what: self._gathering.heard(EvidenceKind.PROTOCOL, what))
-        """Verifies its work, where its task wants that."""
-        self._news = Signal()
-        """Something happened that the judge should know of."""
-        self._grace = order.limits.grace
         self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
         self._paying = CostReporter(lease, self._gathering.meter, lambda why: self.stop(why, End.COSTLY))
         self._gathering.on_cost = self._paying.hear
+        self._circles = RepetitionReporter(lease, order.limits.repeats, seen)
         self._judge = LimitChecker(order.limits, lease, seen, self._clock, lambda: self._holder.last_word)
 
     # --- from outside -------------------------------------------------------------------------------------------------
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is stopped by a person: then no limit is judged."""
+        return self._judge.stands
+
+    @stands.setter
+    def stands(self, stands: bool) -> None:
+        self._judge.stands = stands
 
     @property
     def standing(self) -> EvidenceState:
@@ -201,13 +256,23 @@ class AttemptRunner:
 
     @property
     def remaining(self) -> int | None:
-        """How long it is to the hard limit, in milliseconds; None: there is none."""
+        """How long it is to the hard limit, in milliseconds; None without a limit."""
         return self._judge.remaining
 
     @property
     def printed_since(self) -> str:
         """What it has printed since its last proof of progress, in words."""
         return self._gathering.printed_since
+
+    @property
+    def doing(self) -> str:
+        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
+        return self._gathering.doing
+
+    @property
+    def speaks(self) -> bool:
+        """Whether its standard output is a protocol of agents."""
+        return self._streams is not None and self._streams.speaks
 
     @property
     def requests(self) -> tuple[TaskId, ...]:
@@ -228,35 +293,19 @@ class AttemptRunner:
         self._gathering.note(seen)
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
-        """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
-        if grace is not None:
-            self._grace = min(self._grace, grace)
-        if not self._stopped:
-            self._judge.order = (end, reason)
-            self._stopped = True
-            self._news.fire()
-            self.verifying.stop(reason)
-        elif grace is not None and self._handle is not None and self._holder.stop is not None:
+        """Order the stop; what is being ended already is given no more than this grace."""
+        again = self._stopped
+        super().stop(reason, end, grace=grace)
+        if not again or grace is None:
+            return
+        if self._cancelling is not None:
+            self._cancelling.cancel()
+        if self._handle is not None and self._holder.stop is not None:
             self._handle.stop(self._grace)
 
     def interrupted(self) -> None:
         """Ctrl-C was typed at the command's own terminal, which has sent it SIGINT: what it does then is its affair."""
         self._judge.interrupted_at = self._clock.monotonic()
-
-    async def run(self) -> AttemptOutcome:
-        """From the order to the outcome; a cancel is passed on once it is over."""
-        life = asyncio.ensure_future(traced_life(self.lease, self._life()))
-        cancel: asyncio.CancelledError | None = None
-        while not life.done():
-            try:
-                await asyncio.shield(life)
-            except asyncio.CancelledError as error:
-                cancel = error
-                self.stop("its caller was cancelled")
-        self.outcome = life.result()
-        if cancel is not None:
-            raise cancel
-        return self.outcome
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
@@ -272,6 +321,7 @@ class AttemptRunner:
                 if self.handle is not None:
                     raise
                 return await self._not_started(keeping, error)
+            ended = await self._with_result(ended, keeping)
             ended = await self.verifying.verified(ended, self.remaining, said=self._holder.brought)
             return await self._settle(keeping, ended)
         finally:
@@ -296,12 +346,15 @@ class AttemptRunner:
             stderr=stderr,
             socket=str(self._desk.folder),
             resume=order.resume,
+            account="" if order.agent is None else order.agent.limit_of(),
+            session=order.warmth.session,
+            warm_failures=order.warmth.failures,
         )
         keeping = self.keeping = AttemptRecorder(flight, self._home, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
         self._note(keeping)
-        self._allow(keeping)
+        self._prepare_permissions(keeping)
         if (trouble := await in_thread(self._told.write)) is not None:
             keeping.warn("handover", trouble)
         await in_thread(keeping.note_beginning)
@@ -311,24 +364,42 @@ class AttemptRunner:
             keeping.warn("socket", f"the agent has no socket to check in at: {error.strerror or error}")
         return keeping
 
-    def _allow(self, keeping: AttemptRecorder) -> None:
-        """Prepare what a human has allowed for this attempt."""
-        call = self.lease.allowed
-        if call is None:
+    def _prepare_permissions(self, keeping: AttemptRecorder) -> None:
+        """Prepare what a human has decided for this attempt, and which calls wait for one."""
+        call, patterns = self.lease.decided_call, self.order.defer
+        if call is None and not patterns:
             return
-        trouble = why_not(self.order.argv)
+        trouble, context = why_no_hook(self.order.argv), ""
+        if call is not None and call.id and self.order.warmth.session:
+            context = self._without_message()
         try:
-            self._plugin = None if trouble else AllowedPlugin(call)
+            self._plugin = None if trouble else PermissionPlugin(call, patterns, self.order, context=context)
         except OSError as error:
             trouble = error.strerror or str(error)
-        if trouble:
+        if trouble and patterns:
+            self._no_permissions = trouble
+        elif trouble and call is not None:
             keeping.warn("allowed", f"the call of {call.tool} that a human has allowed is not allowed: {trouble}")
+
+    def _without_message(self) -> str:
+        """Go on with the call that was put off, and with no message behind it; what the message was.
+
+        A message would be a turn of its own, and the agent could put a call off before that without being heard.
+        """
+        alone = resumed(self.order.argv, "claude", self.order.warmth.session, "")
+        if alone is None:
+            return ""
+        self.order = dataclasses.replace(self.order, argv=alone)
+        return self.order.handover
 
     async def _begin(self, keeping: AttemptRecorder) -> Handle:
         """Have the command started; that it runs is waited for by `_watch`, for a start can hang, too."""
         order, streams = self.order, self._streams
         flight = keeping.flight
         await in_thread(lambda: check_folder(self._home, flight.folder or flight.cwd))
+        if self._no_permissions:
+            text = f"calls that match `defer` cannot be made to wait for a human: {self._no_permissions}"
+            raise Refused("cannot_defer", text, where="defer")
         assert streams is not None  # noqa: S101 - `_prepare` made them
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
@@ -361,7 +432,7 @@ class AttemptRunner:
         return handle
 
     def _reaper_woke(self, keeping: AttemptRecorder, reaper: int) -> None:
-        """Somebody has stopped the reaper, which would have kept the command from being ended."""
+        """The reaper was stopped, which would have kept the command from being ended."""
         self.remark = f"its reaper (process {reaper}) was stopped, and was continued at once; its limits hold"
         keeping.warn("reaper", self.remark)
         if self.on_remark is not None:
@@ -418,27 +489,22 @@ class AttemptRunner:
             beside.append(asyncio.ensure_future(self.lease.follow()))
         self.lease.on_end = self._news.fire
         self._teller.begin()
+
+        async def by_itself() -> AttemptOutcome | None:
+            if not ending.done():
+                return None
+            result = ending.result()
+            await streams.heard_out(_TAKEN)
+            last = await asyncio.to_thread(streams.last_line)  # megabytes, perhaps: the loop serves others
+            ended = self._with_place(self._judge.by_itself(result, last, await self._denied(fresh=True)))
+            return await as_the_store_has_it(self.lease, ended)
+
+        async def look() -> None:
+            if handle.has_started:
+                await self._gathering.look_now(handle.record.reaper, streams)
+
         try:
-            while True:
-                news = self._news.listen()
-                if ending.done():
-                    result = ending.result()
-                    await streams.heard_out(_TAKEN)
-                    last = await asyncio.to_thread(streams.last_line)  # megabytes, perhaps: the loop serves others
-                    ended = self._judge.by_itself(result, last, await self._denied(fresh=True))
-                    ended = self._with_place(ended)
-                    return await as_the_store_has_it(self.lease, ended)
-                verdict = self._judge.verdict()
-                if verdict is not None and verdict.end is End.IDLE and handle.has_started:
-                    await self._gathering.look_now(handle.record.reaper, streams)
-                    verdict = self._judge.verdict()
-                if verdict is not None and self.stands and verdict.end in _LIMITS:
-                    verdict = None
-                if verdict is not None and not await self._judge.goes_on(verdict):
-                    return (
-                        verdict if self._judge.is_cut_off(verdict) else await as_the_store_has_it(self.lease, verdict)
-                    )
-                await either(news, self._judge.pause())
+            return await self._judge.watch(self._news, by_itself, look)
         finally:
             self._teller.end()
             self.lease.on_end = None
@@ -457,13 +523,17 @@ class AttemptRunner:
     def _placed(self, denied: Denied) -> Denied:
         """Refused calls with what a human should know who decides about them."""
         folder = work_folder(self.order.folder) or Path(self.order.cwd)
-        return msgspec.structs.replace(denied, no_allow=why_not(self.order.argv), work=place_of(folder))
+        return msgspec.structs.replace(denied, no_allow=why_no_hook(self.order.argv), work=place_of(folder))
 
     def _with_place(self, ended: AttemptOutcome) -> AttemptOutcome:
         failure = ended.failure
         if failure is None or failure.denied is None or failure.denied.work:
             return ended
-        placed = msgspec.structs.replace(failure, denied=self._placed(failure.denied))
+        denied = waiting_by_our_hook(failure.denied, self.order.defer)
+        placed = msgspec.structs.replace(failure, denied=self._placed(denied))
+        if placed.denied is not None and (call := waiting_call(placed.denied)) is not None:
+            reason = f"it waits for a permission: {call.text}"
+            return dataclasses.replace(ended, end=End.ASKED, reason=reason, failure=placed)
         return dataclasses.replace(ended, failure=placed)
 
     def _heard(self, seen: Evidence) -> None:
@@ -478,7 +548,11 @@ class AttemptRunner:
 
     async def _cut(self, handle: Handle, keeping: AttemptRecorder, ended: AttemptOutcome) -> AttemptOutcome:
         """End the tree for real; unless its last word was said, its work is kept first."""
-        if ended.end is not End.DONE:
+        waited, gone = 0, False
+        if self.order.cancels and ended.end is not End.LEASE_LOST:
+            waited = self._grace // 2
+            gone = await self._ends_when_told(handle, waited)
+        if ended.end is not End.DONE and not gone:
             cut_off = self._judge.is_cut_off(ended)
             seconds = stop_margin(self.lease.length or 0) / 4_000 if cut_off else _STANDING_STILL
             handle.freeze()
@@ -495,13 +569,41 @@ class AttemptRunner:
                 await in_thread(lambda: keeping.keep_work(ended.reason))
                 await in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
-        grace = self._grace
+        grace = max(self._grace - waited, 0)  # as it is now: a second order may have shortened it
         if ended.end is End.LEASE_LOST:  # at its end the work is given away: nothing of it may run then
             grace = min(grace, max(self.lease.remaining - stop_margin(self.lease.length or 0) // 4, 0))
         result = await handle.end(grace)
-        if keeping.flight.record != handle.record:  # its start was told while it was being ended, or never
+        if keeping.flight.record != handle.record:  # its start was reported while it was being ended, or never
             self._note(keeping, handle)
+        if gone and result.exit_code:  # it has cancelled its turn, as it was told
+            result = msgspec.structs.replace(result, ending=EndCause.STOPPED)
         return self._judge.by_last_word(overtaken(ended, result))
+
+    async def _ends_when_told(self, handle: Handle, within: int) -> bool:
+        """Ask the command to cancel what it does; whether it has ended in that time, or before a second order."""
+        handle.interrupt()
+        self._cancelling = asyncio.ensure_future(_within(within / 1_000, handle.ended()))
+        await asyncio.wait([self._cancelling])
+        return handle.result is not None
+
+    async def _with_result(self, ended: AttemptOutcome, keeping: AttemptRecorder) -> AttemptOutcome:
+        """How it ended, with what it has said last; where it ended well, with how many files it has changed.
+
+        One that has changed nothing in a worktree of ours, and ends with a question, asks that question.
+        """
+        streams = self._streams
+        if streams is None:
+            return ended
+        ended = dataclasses.replace(ended, message=streams.message)
+        if ended.end is not End.DONE or self._holder.last_word is not None:
+            return ended
+        alone = self._gathering.neighbour is None
+        ended = dataclasses.replace(ended, changed=await in_thread(keeping.count_changed) if alone else None)
+        is_asked = self.lease.granted.task.spec.origin is not None  # and what it answers is for who has asked it
+        setting = "" if is_asked else self.order.ends_with_question
+        if not asks_human(ended.message, ended.changed, own_worktree=bool(setting), setting=setting):
+            return ended
+        return dataclasses.replace(ended, end=End.ASKED, reason=CHANGED_NOTHING_AND_ASKS)
 
     async def _settle(self, keeping: AttemptRecorder, ended: AttemptOutcome) -> AttemptOutcome:
         left = None
@@ -512,7 +614,8 @@ class AttemptRunner:
             left = await in_thread(lambda: note_survivors(self._home, keeping.flight, running, self._clock))
         elif ended.result is not None and not ended.result.proven:
             await in_thread(lambda: _remark(keeping))
-        await in_thread(keeping.note_end)
+        if ended.changed is None or ended.verification is not None:
+            await in_thread(keeping.note_end)
         if ended.denied.count:
             keeping.warn("denied", ended.warning)
         if ended.end is not End.DONE:
@@ -538,7 +641,7 @@ class AttemptRunner:
         )
 
     async def _drain(self, ended: AttemptOutcome) -> None:
-        """Let whoever watches take what is left: as long as that takes, unless somebody was told to stop."""
+        """Let the watcher take what is left: as long as that takes, unless a stop was ordered."""
         loop = asyncio.get_running_loop()
         stopped = ended.result is not None and ended.result.ending is not EndCause.EXITED
         left = ended.result is not None and ended.result.survivors  # which may hold its streams open for ever
@@ -556,13 +659,15 @@ class AttemptRunner:
     async def _put_away(self, keeping: AttemptRecorder) -> None:
         self._teller.close()
         self._paying.close()
+        self._circles.close()
         self._gathering.end()
         await self._desk.close()
         if self._plugin is not None:
             self._plugin.remove()
         self._told.close()
         if self._streams is not None:
-            self._streams.close(keep=self.order.keep_transcript or keeping.receipt is not None)
+            kept = self.order.keep_transcript or keeping.receipt is not None
+            self._streams.close(shelf=None if kept else self._home.shown)
         if self._file is not None and self._report is None:
             self._file.remove()
 
@@ -585,7 +690,7 @@ def _remark(keeping: AttemptRecorder) -> None:
             keeping.warn("beside", f"working in its folder, of it or not: {named(beside)}")
 
 
-async def _within(seconds: float, waiting: Awaitable[None]) -> bool:
+async def _within(seconds: float, waiting: Awaitable[object]) -> bool:
     """Wait, at most so long; whether it came."""
     try:
         async with asyncio.timeout(seconds):

@@ -1,9 +1,9 @@
 """The verification of an attempt's work: the command that must pass before "done" counts, under watch as the agent was.
 
 It runs where the agent worked, with what the agent had in its environment but for the right to speak, as the user that
-the agent was (`as_agent`), once the agent is gone: nobody changes a file under it. Its whole tree is ended at its own
-limit (`verify_timeout`) or at the attempt's, whichever is sooner, when the lease is lost, and when somebody orders a
-stop. If we are killed, its reaper ends it, and nobody has said that the work is done.
+the agent was (`as_agent`), once the agent is gone: no agent changes a file under it. Its whole tree is ended at its own
+limit (`verify_timeout`) or at the attempt's, whichever is sooner, when the lease is lost, and when a stop is ordered.
+If we are killed, its reaper ends it, and the work does not count as done.
 
 While it runs the store hears that the attempt lives; a command that hangs has its limit, and need not check in.
 """
@@ -116,9 +116,10 @@ class Verifying:
 
         `said` is whether its agent has said itself that it is done: the store knows that then, and what it brought.
         """
-        argv, lease = as_agent(self._order.argv, self._order.verify or self._lease.verify), self._lease
-        if not lease.verify or ended.end is not End.DONE or lease.over or lease.lost is not None:
+        lease = self._lease
+        if ended.end is not End.DONE or lease.over or lease.lost is not None or not lease.verify:
             return ended
+        argv = as_agent(self._order.argv, self._order.verify or lease.verify)
         self._heard(f"verifying: {shown(tuple(argv))}")
         if self.on_begin is not None:
             self.on_begin(argv)
@@ -143,9 +144,9 @@ def judged(ended: AttemptOutcome, came: Verification | VerificationStopped) -> A
 async def watch_over(
     lease: Lease, argv: Sequence[str], *, folder: str, env: Mapping[str, str], stop: asyncio.Event, said: bool = False
 ) -> Verification | VerificationStopped | None:
-    """Verify under a lease: what came of it, or how the attempt ended meanwhile; None where somebody stopped it.
+    """Verify under a lease: what came of it, or how the attempt ended meanwhile; None if it was stopped.
 
-    Unless it is `said` already, the store is told first that the attempt says it is done: whatever happens to us.
+    Unless it is `said` already, the store first gets the attempt's report that it is done.
     """
     if not said:
         with contextlib.suppress(AllswellError):
@@ -189,14 +190,14 @@ async def _keep_alive(lease: Lease) -> None:
 
 # Verification by hand: by a holder without a supervisor (`allswell done`), and by an operator (`allswell verify`).
 #
-# And by the supervisor that comes after one that died: nobody else is left who could.
+# And by the supervisor that comes after one that died: no other process could.
 
 _ALIVE = 10.0
 """Seconds between two check-ins of a holder that waits for its own verification."""
 
 
 async def claim_to_verify(watch: Watch, task: TaskId) -> tuple[TaskRow, Held]:
-    """What an operator can verify of a task: an attempt that says it is done; `Refused` where there is none."""
+    """What an operator can verify of a task: an attempt that says it is done; `Refused` if no attempt says so."""
     row = await watch.task(task)
     if row is None:
         raise Refused("unknown_task", f"there is no task {task}", where="task")
@@ -247,7 +248,7 @@ async def verify_own(
 async def verify_for(
     watch: Watch, row: TaskRow, held: Held, *, agent: Sequence[str], folder: str, env: Mapping[str, str], by: str
 ) -> tuple[Verification, AfterCheck]:
-    """Verify, as an operator, what somebody says is done; `agent` is the command of the agent, where that is known."""
+    """Verify, as an operator, a task that is reported as done; `agent` is the agent's command, if known."""
     came = await verify(as_agent(agent, verify_of(row.task)), folder=folder, env=env, limit=await limit_of(watch, row))
     followed = await held.verified(passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms, by=by)
     return came, followed

@@ -59,7 +59,7 @@ from allswell.runtime.guard.blocks import (
     sync_stream,
 )
 from allswell.runtime.guard.breakers import SHARED as SHARED_BREAKERS
-from allswell.runtime.guard.breakers import AsyncBreakers, Breakers, InstantBreakers
+from allswell.runtime.guard.breakers import AsyncBreakers, Breakers, InstantBreakers, breakers_of, inner_of
 from allswell.runtime.guard.call import AsyncTrial, SyncTrial, probing
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.scopes import Scope
@@ -396,7 +396,6 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
 def _around(watch: Watch | SyncWatch, service: str) -> GuardEnvironment:
     """The world as the guards of a watch have it; its store must be able to hold the name."""
     check_name(service, "service")
-    from allswell.runtime.guard.breakers import breakers_of, inner_of
 
     inner = inner_of(watch)
     return GuardEnvironment(*breakers_of(watch), clock=inner.clock, draw=inner.draw)

@@ -1,13 +1,13 @@
 """Process trees that can be ended: a warden process, a reaper for each command, and what a supervisor knows of them.
 
     program                  warden                      reaper (one per command)        the tree
-    handle.py ──── socket ─────────────────────────────▶ TERM, grace, KILL ────────────▶ everybody
-    warden.py ──── order ──▶ forks ────────────────────▶ subreaper, own session
+    handle.py ──── socket ─────────────────────────────▶ TERM, grace, KILL ────────────▶ all of it
+    handle.py ──── order ──▶ forks ────────────────────▶ subreaper, own session
 
-`command` is what to run, checked before anything runs, and how it ended; `handle` a command that runs; `warden` starts
-the warden; `identity` is what is written down of a process; `leftovers` how a later supervisor finds what is left;
+`command` is what to run, checked before anything runs, and how it ended; `handle` starts the warden, and is a command
+that runs; `identity` is what is written down of a process; `leftovers` how a later supervisor finds what is left;
 `apart` what runs in the warden's process.
-The host is never made a subreaper, never forked, and nobody here waits for children that are not ours.
+The host is never made a subreaper and never forked, and this package waits for no children that are not its own.
 """
 
 from allswell.runtime.process.command import (
@@ -21,10 +21,9 @@ from allswell.runtime.process.command import (
     find_program,
     held_back,
 )
-from allswell.runtime.process.handle import Handle, begin, start
+from allswell.runtime.process.handle import KEEPER, Handle, begin, start
 from allswell.runtime.process.identity import MARKER, TreeRecord
 from allswell.runtime.process.leftovers import LeftoverTree, end_left_over, find_left_over, survivors_of, working_in
-from allswell.runtime.process.warden import KEEPER
 
 __all__ = [
     "KEEPER",

@@ -104,7 +104,7 @@ class WardenCommand:
     live: tuple[int, int] | None = None
     """Where both streams go as well, at once and unchanged."""
     follows: bool = False
-    """Whether everybody is stopped where the command, or this process, is: for what is run in front of a person."""
+    """Whether the whole tree is stopped when the command, or this process, is: for what is run in front of a person."""
     cap: int = DEFAULT_CAP
     """Bytes kept of each stream."""
     keep_children: bool = False
@@ -212,7 +212,7 @@ class EndCause(StrEnum):
     SIGNALLED = "signalled"
     """A signal that did not come from us."""
     STOPPED = "stopped"
-    """We did: it was told to stop, and killed if it did not."""
+    """We did: it was asked to stop, and killed if it did not."""
     LOST = "lost"
     """Its reaper was killed, so its exit code is not known. `survivors` and `proven` say what is left of the tree."""
 
@@ -233,10 +233,10 @@ class ProcessResult(msgspec.Struct, frozen=True):
 
     ending: EndCause
     exit_code: int | None
-    """The command's own; None if a signal ended it, or if nobody knows."""
+    """The command's own; None if a signal ended it, or if it is unknown."""
     signal: int | None
     killed: bool = False
-    """Whether somebody had to be killed after the grace."""
+    """Whether a process had to be killed after the grace."""
     left_behind: int = 0
     """How many processes the command left when it ended by itself; they were ended, too, unless kept."""
     background: tuple[Survivor, ...] = ()
@@ -246,7 +246,8 @@ class ProcessResult(msgspec.Struct, frozen=True):
     running: tuple[Survivor, ...] = ()
     """The same, with their commands and what tells them from others."""
     proven: bool = True
-    """Whether it is known that nobody else is left: False where both who could know, reaper and warden, were killed."""
+    """Whether it is known that no other process is left: False if both that could know, reaper and warden, were
+    killed."""
     seconds: float = 0.0
     user_seconds: float = 0.0
     system_seconds: float = 0.0

@@ -8,32 +8,186 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import select
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
 import msgspec
 
 from allswell.domain.agents.status import Survivor, short_command
-from allswell.errors import Unavailable
-from allswell.runtime.process.apart.tree import freeze, look
-from allswell.runtime.process.apart.wire import Message, Unpacker, pack
+from allswell.errors import Refused, Unavailable
+from allswell.runtime.host import soft_limit_of_commands
+from allswell.runtime.process.apart.stops import FOLLOW
+from allswell.runtime.process.apart.tree import freeze, look, send
+from allswell.runtime.process.apart.wire import PID_BYTES, Message, Unpacker, pack
 from allswell.runtime.process.command import EndCause, ProcessResult, StreamEnd, WardenCommand, marked, not_started
 from allswell.runtime.process.identity import TreeRecord, new_record
 from allswell.runtime.process.leftovers import TreeMarks, end_left_over, survivors_of, wake
-from allswell.runtime.process.warden import KEEPER
+
+# The supervisor's side of the warden: started on first need, started again when it was killed.
+#
+# It is started by `subprocess` and let go at once: what we start only forks the warden and ends, and is waited for by
+# its own number. So the host has no child that it does not know of, and its own children and their exit codes are its
+# own.
+
+_PROGRAM = (
+    "import os, sys\n"
+    "os.fork() and os._exit(0)\n"  # before anything else is imported: the host waits for this
+    "sys.path.append(sys.argv[1])\n"
+    "from apart.main import main\n"
+    "main(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))\n"
+)
+_STARTING = 30.0
+"""Seconds that the start may take, on the busiest of machines."""
+
+
+class WardenKeeper:
+    """The one warden of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._orders: socket.socket | None = None
+        self._pid = 0
+        """The warden's number, once it was asked for."""
+
+    @property
+    def running(self) -> bool:
+        """Whether there is one, as far as we know."""
+        return self._orders is not None
+
+    def ensure(self) -> None:
+        """Start it, if it does not run; takes a few hundredths of a second."""
+        with self._lock:
+            if self._orders is None:
+                self._orders = contextvars.Context().run(_start)  # it belongs to no call in whose course it is started
+                self._pid = 0
+
+    def hand_over(
+        self,
+        handles: Sequence[int],
+        *,
+        cap: int,
+        grace_ms: int,
+        follows: bool = False,
+        keep_children: bool = False,
+    ) -> None:
+        """Have a reaper made that gets these descriptors; with `follows`, it stops the whole tree when we are stopped.
+
+        With `keep_children`, it leaves those running that the command leaves when it ends by itself.
+        """
+        told = (cap, grace_ms, os.getpid() if follows else 0, int(keep_children))
+        numbers = b"".join(number.to_bytes(8, "big") for number in told)
+        for _ in range(3):
+            self.ensure()
+            with self._lock:
+                orders = self._orders
+                if orders is None:
+                    continue
+                try:
+                    socket.send_fds(orders, [numbers], list(handles))
+                except OSError:  # it was killed, and is started anew
+                    orders.close()
+                    self._orders = None
+                else:
+                    return
+        raise Unavailable("the warden, which starts commands, ends as soon as it is started")
+
+    def wake(self) -> None:
+        """Continue a warden that was stopped: a command under it did that, and nothing would start any more."""
+        pid = self.warden
+        seen = look(pid) if pid else None
+        if seen is not None and seen.state == "T":
+            send(pid, seen.start, signal.SIGCONT)
+
+    @property
+    def warden(self) -> int:
+        """The number of the warden, which it tells when it starts; 0 before."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._pid == 0 and self._orders is not None:
+                self._pid = int.from_bytes(self._orders.recv(PID_BYTES, socket.MSG_DONTWAIT), "big")
+        return self._pid
+
+    def follow(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Have this run while this process is stopped; the warden starts it, and it ends by itself when we go on."""
+        order = pack({"argv": list(argv), "env": dict(env), "cwd": str(Path.cwd())})
+        file = os.memfd_create("allswell-renewal")  # a pipe may not hold all of an environment
+        try:
+            os.write(file, order)
+            with self._lock:
+                if self._orders is not None:
+                    socket.send_fds(self._orders, [FOLLOW + os.getpid().to_bytes(24, "big")], [file])
+        except OSError:
+            return  # the warden was killed: the next command has another, which gets its orders again
+        finally:
+            os.close(file)
+
+    def forget(self) -> None:
+        """In a child by fork: the warden is our parent's, and so are all of its commands."""
+        self._lock = threading.Lock()
+        if self._orders is not None:
+            self._orders.close()
+        self._orders = None
+
+
+def _start() -> socket.socket:
+    if sys.platform != "linux":
+        text = f"commands are run under a subreaper, which only Linux has; this is {sys.platform}"
+        raise Refused("not_linux", text, where="platform")
+    if not sys.executable:
+        raise Unavailable("Python does not say where it is (sys.executable), so no warden can be started")
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        itself = os.pidfd_open(os.getpid())
+    except (AttributeError, OSError):
+        itself = -1  # then only the socket says that we are gone
+    handles = [its.fileno(), *([itself] if itself != -1 else [])]
+    command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, str(Path(__file__).parent)]
+    try:
+        subprocess.run(
+            [*command, str(its.fileno()), str(itself), str(soft_limit_of_commands())],
+            stdin=subprocess.DEVNULL,
+            # Nothing of ours: a reader of the host's output must not wait for the warden's end.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=handles,
+            env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+            start_new_session=True,
+            timeout=_STARTING,
+            check=False,  # a host that waits for all children may have taken the exit code
+        )
+    except BaseException as error:
+        ours.close()
+        if isinstance(error, (OSError, subprocess.SubprocessError)):
+            raise Unavailable(f"the warden, which starts commands, could not be started: {error}") from error
+        raise
+    finally:
+        its.close()
+        if itself != -1:
+            os.close(itself)
+    return ours
+
+
+KEEPER = WardenKeeper()
+if hasattr(os, "register_at_fork"):  # elsewhere, importing must do no harm
+    os.register_at_fork(after_in_child=KEEPER.forget)
+
 
 _TRIES = 3
 _LOOK_AGAIN = 0.25
-"""Seconds between two looks at whether the reaper was stopped, once it was told to end the tree."""
+"""Seconds between two looks at whether the reaper was stopped, once it has the order to end the tree."""
 _STARTED_WITHIN = 0.5
-"""Seconds in which a command has started; else it is looked at whether somebody, it itself perhaps, has stopped the
-warden, which continues the reaper."""
+"""Seconds in which a command has started; else it is checked whether a process, perhaps the command itself, has stopped
+the warden, which continues the reaper."""
 _HELPED = 1.0
 """Seconds after the grace in which a reaper must have answered, or it is helped."""
 BEYOND = 10.0
@@ -57,21 +211,21 @@ class Handle:
         self.frozen: int | None = None
         """How many processes stand still, once the reaper has said so."""
         self.stopped_by: int | None = None
-        """The signal by which the command was stopped by somebody else, if it is and that is followed."""
+        """The signal by which the command was stopped from outside, if it is and that is followed."""
         self.on_stop: Callable[[int], None] | None = None
         """Called with that signal."""
         self.on_continue: Callable[[], None] | None = None
-        """Called when a command that was stopped is continued by somebody else."""
+        """Called when a command that was stopped is continued from outside."""
         self.background: tuple[Survivor, ...] = ()
         """Whom the command left running when it ended by itself, the first of them."""
         self.on_left: Callable[[tuple[Survivor, ...]], None] | None = None
-        """Called with them, before they are told to end."""
+        """Called with them, before they are ended."""
         self.on_wake: Callable[[int], None] | None = None
-        """Called once with the reaper's number, when somebody has stopped it and it was continued."""
+        """Called once with the reaper's number, when it was stopped and has been continued."""
         self._error: Exception | None = None
         self._marks = TreeMarks()
         self._end_by = float("inf")
-        """When the grace is over, once it was told to stop."""
+        """When the grace is over, once it was asked to stop."""
         self._tries = 0
         self._taken = False
         self._lost = False
@@ -91,13 +245,13 @@ class Handle:
     # --- giving orders ------------------------------------------------------------------------------------------------
 
     def stop(self, grace_ms: float) -> None:
-        """End the whole tree: TERM to everybody, KILL after the grace; a second call can only shorten that."""
+        """End the whole tree: TERM to all its processes, KILL after the grace; a second call can only shorten that."""
         self._end_by = min(self._end_by, time.monotonic() + max(grace_ms, 0.0) / 1_000)
         wake(self.record)
         self._send({"do": "stop", "grace": max(grace_ms, 0.0) / 1_000})
 
     def freeze(self) -> None:
-        """Stop everybody where they stand, and put what they printed into the files; `frozen` says when it is done."""
+        """Freeze the whole tree, and write its output into the files; `frozen` says when it is done."""
         self.frozen = None
         wake(self.record)
         self._send({"do": "freeze"})
@@ -108,13 +262,13 @@ class Handle:
         self._marks.see((pid, start) for pid, start in processes if pid != self.record.reaper)
 
     def hold_still(self) -> None:
-        """Stop everybody from here, then continue the reaper: who stops it again and again is in its own tree."""
+        """Freeze the whole tree from here, then continue the reaper: what stops it again is in its own tree."""
         if self.record.reaper:
             freeze(self.record.reaper)
             wake(self.record)
 
     def thaw(self) -> None:
-        """Let everybody go on."""
+        """Let the whole tree go on."""
         self.frozen = None
         self._send({"do": "thaw"})
 
@@ -139,13 +293,18 @@ class Handle:
         return self.result
 
     def stand(self) -> None:
-        """Stop everybody, as if the command had been stopped."""
+        """Stop the whole tree, as if the command had been stopped."""
         self._send({"do": "stand"})
 
     def go_on(self) -> None:
-        """Let everybody go on who was stopped with the command."""
+        """Let all processes go on that were stopped with the command."""
         self.stopped_by = None
         self._send({"do": "go_on"})
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the command alone: one that knows what it means ends by itself."""
+        if self.record.pid and self.record.start:
+            send(self.record.pid, self.record.start, signal.SIGINT)
 
     def close(self) -> None:
         """Let go of the tree; if it has not ended, its reaper ends it."""
@@ -160,7 +319,7 @@ class Handle:
     # --- ending it, with proof ----------------------------------------------------------------------------------------
 
     async def end(self, grace_ms: float, *, beyond: float = BEYOND) -> ProcessResult:
-        """Stop the tree and wait for the proof that it is gone; whoever still runs then is named in the result.
+        """Stop the tree and wait for the proof that it is gone; processes that still run then are named in the result.
 
         A reaper that does not answer is helped: it was stopped from within its tree, or the machine hangs. `beyond` are
         the seconds after the grace in which it must have answered.
@@ -204,7 +363,7 @@ class Handle:
         return self._until(lambda: self.has_started or self.result is not None, seconds)
 
     def wait_frozen(self, seconds: float | None = None) -> bool:
-        """Wait until everybody stands still, or has ended; False if that takes longer."""
+        """Wait until every process is frozen or has ended; False if that takes longer."""
         return self._until(lambda: self.frozen is not None or self.result is not None, seconds)
 
     def _until(self, reached: Callable[[], bool], seconds: float | None) -> bool:
@@ -230,7 +389,7 @@ class Handle:
         await self._awaited(lambda: self.has_started or self.result is not None)
 
     async def stood_still(self) -> None:
-        """Wait until everybody stands still after `freeze`, or has ended. Nobody else may wait meanwhile."""
+        """Wait until every process is frozen after `freeze`, or has ended. No second caller may wait meanwhile."""
         await self._awaited(lambda: self.frozen is not None or self.result is not None)
 
     async def ended(self) -> ProcessResult:
@@ -282,7 +441,7 @@ class Handle:
                 keep_children=command.keep_children,
             )
             its.close()
-            with contextlib.suppress(OSError):  # whoever was to hear it is gone: that is noticed below
+            with contextlib.suppress(OSError):  # the receiver is gone: that is noticed below
                 ours.sendall(pack(order))
         except BaseException:
             ours.close()
@@ -339,7 +498,7 @@ class Handle:
                 KEEPER.wake()  # who may have stopped it is gone, and the next command need not wait for it
 
     def _note_stop(self, number: int | None) -> None:
-        """The command was stopped by somebody else; or, without a signal, was continued."""
+        """The command was stopped from outside; or, without a signal, was continued."""
         self.stopped_by = number
         if number is None and self.on_continue is not None:
             self.on_continue()
@@ -352,7 +511,7 @@ class Handle:
             self.on_left(self.background)
 
     def _note_reaper(self, reaper: int) -> None:
-        """Note who will start the command: a command may stop its reaper before that has told of the start."""
+        """Note which process will start the command: a command may stop its reaper before that is reported."""
         if self.record.reaper == reaper and self.record.reaper_start:
             return
         own = look(reaper)
@@ -411,7 +570,7 @@ class Handle:
             self._channel = self._order()
 
     def _settle_lost(self) -> None:
-        """Somebody killed the reaper. The warden kills those below it, and we kill whoever is known by its marks."""
+        """The reaper was killed. The warden kills those below it, and we kill those that are known by their marks."""
         left = end_left_over(self.record, grace_ms=0, marks=self._marks)
         running = survivors_of(left.processes)
         self.result = ProcessResult(

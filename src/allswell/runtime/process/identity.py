@@ -1,4 +1,4 @@
-"""What is written down about a process tree, so that whoever comes later can tell it from everything else."""
+"""What is written down about a process tree, so that a later process can recognise it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allswell.runtime.host import boot_id
 from allswell.runtime.process.apart.tree import look, read
 
 MARKER = "ALLSWELL_MARKER"
-"""The variable by which every process of a tree can be known, as long as nobody takes it away."""
+"""The variable by which every process of a tree can be known, as long as it is not unset."""
 
 
 class TreeRecord(msgspec.Struct, frozen=True):
@@ -48,14 +48,14 @@ def new_record(marker: str) -> TreeRecord:
     return TreeRecord(boot_id(), pid_namespace(), marker)
 
 
-# Whose child a process is, up to the first: how it is known that somebody runs inside an attempt.
+# Whose child a process is, up to the first: how it is known that a caller runs inside an attempt.
 #
-# A reaper is a subreaper, so whoever is left by its parent (a double fork, a daemon) becomes its child: everybody that
-# a
-# command started, however, has the reaper above it. Variables can be unset and paths guessed; parents cannot be chosen.
+# A reaper is a subreaper, so a process that is left by its parent (a double fork, a daemon) becomes its child: every
+# process that a command started, however, has the reaper above it. Variables can be unset and paths guessed; parents
+# cannot be chosen.
 
 _FOLDER = Path(__file__).parent
-"""The warden is started with this folder as an argument, and reapers are forks of it (warden.py)."""
+"""The warden is started with this folder as an argument, and reapers are forks of it (handle.py)."""
 _LOOKS = 4
 """Who loses a parent while we look has another one the next time."""
 
@@ -74,7 +74,7 @@ def ancestry(pid: int) -> dict[int, int]:
 
 
 def _is_marked(marker: str) -> bool:
-    """Whether we, or somebody above us, carry the marker of a tree.
+    """Whether we, or a process above us, carry the marker of a tree.
 
     For a sandbox with process numbers of its own, out of which no parents can be seen.
     """
@@ -100,7 +100,7 @@ def is_inside(record: TreeRecord, pid: int | None = None) -> bool:
     return ancestry(os.getpid() if pid is None else pid).get(record.reaper) == record.reaper_start
 
 
-# Who holds a flow: this very process, told from every other, so that it can be seen whether it has died.
+# The holder of a flow: this very process, distinguishable from every other, so that it can be seen whether it has died.
 #
 # The name of the holder says machine and process number for people, and what makes the number mean anything for us: the
 # moment of its start, and a short print of the boot and the pid namespace. A holder of the same boot and namespace

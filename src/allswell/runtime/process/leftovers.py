@@ -1,13 +1,13 @@
 """What is left of a process tree that its reaper did not see to the end: found by its marks, and ended where certain.
 
-Reapers end their trees when they are told to and when the supervisor dies, so nothing is left unless the reaper was
-stopped or killed. Whoever does that usually runs in the tree itself. So the reaper and the warden are continued first:
+Reapers end their trees on an order and when the supervisor dies, so nothing is left unless the reaper was stopped or
+killed. The process that does that usually runs in the tree itself. So the reaper and the warden are continued first:
 they do what is still theirs to do. Then the tree is known by
 
 - the marker in the environment of its processes, and those below them or below the reaper;
 - what was seen of it while it was watched (`TreeMarks`): numbers with start times, and sessions. Only the supervisor
   that watched has these: they take the place of a marker that was taken away;
-- the warden, to which everybody below a killed reaper comes: its children that are no reapers.
+- the warden, to which all below a killed reaper come: its children that are no reapers.
 
 A process number alone proves nothing: it is looked at behind a pidfd, with its start time. Where the number and the
 start time are right and no mark can be seen, or where we would end ourselves, nothing is signalled: it is reported.
@@ -43,7 +43,8 @@ _KILLING = 5.0
 """Seconds of killing after which those who still live are reported."""
 _SWEEP = 0.02
 _CALM = 3
-"""Looks in a row that must find nobody: who forks and ends, again and again, can be missed by one."""
+"""Looks in a row that must find no process: one that forks and ends, again and again, can be missed by a single
+look."""
 _SESSIONS = 10_000
 """How many sessions of one tree are remembered; the oldest are forgotten first."""
 
@@ -56,7 +57,7 @@ class LeftoverTree(msgspec.Struct, frozen=True):
     doubts: tuple[str, ...] = ()
     """What a human should look at; nothing was done about it."""
     proven: bool = False
-    """Whether somebody who gets every process of the tree lives, and has none: its reaper, or the warden."""
+    """Whether the process that inherits all of the tree (its reaper, or the warden) lives and has no children."""
 
     @property
     def nothing(self) -> bool:
@@ -69,12 +70,12 @@ class TreeMarks:
 
     def __init__(self) -> None:
         self._processes: dict[int, int] = {}
-        """Start times by number, as of the last look: while the reaper lives, that is everybody."""
+        """Start times by number, as of the last look: while the reaper lives, these are all."""
         self._sessions: dict[int, int] = {}
         """Start times of the leaders of its sessions; 0 where the leader was not seen."""
 
     def see(self, processes: Iterable[tuple[int, int]]) -> None:
-        """Note numbers and start times; an empty look says only that there was nobody to look for any more."""
+        """Note numbers and start times; an empty look says only that no process was left to look for."""
         seen = dict(processes)
         for pid, start in seen.items():
             if self._processes.get(pid) == start:
@@ -92,8 +93,8 @@ class TreeMarks:
     def fits(self, pid: int, start: int, session: int) -> bool:
         """Whether a process was seen, or is in a session that was.
 
-        The number of a session is given to no other process for as long as anybody is in it, so the session is another
-        one only if its leader is.
+        The number of a session is given to no other process for as long as a process is in it, so the session is
+        another one only if its leader is.
         """
         if self._processes.get(pid) == start:
             return True
@@ -236,7 +237,9 @@ def _search(
 
 
 def _orphans(record: TreeRecord) -> dict[int, ProcessSeen]:
-    """Who has come to the warden because the reaper was killed: everybody below it that is, or is below, no reaper.
+    """The processes that came to the warden because their reaper was killed.
+
+    They are all below it, except the reapers and those below them.
 
     Reapers are forks of the warden that have never started another program.
     """
@@ -250,7 +253,7 @@ def _orphans(record: TreeRecord) -> dict[int, ProcessSeen]:
 
 
 def _is_proof(record: TreeRecord) -> bool:
-    """Whether nobody can have got away from who gets everybody; nobody was found when this is asked."""
+    """Whether no process can have escaped its inheritor; asked when none was seen."""
     if record.boot_id != boot_id():
         return True
     if record.pid_namespace != pid_namespace():
@@ -272,7 +275,7 @@ def _variables(pid: int) -> set[bytes]:
 
 
 def _is_of(reaper: int, wanted: set[bytes]) -> bool:
-    """Whether a reaper's tree is the one that carries these: somebody in it does, or nobody carries any marker."""
+    """Whether a reaper's tree is the one that carries these: a process in it does, or no process carries any marker."""
     carried = [_variables(pid) for pid in below(reaper)]
     marked = [one for one in carried if any(variable.startswith(f"{MARKER}=".encode()) for variable in one)]
     return not marked or any(wanted <= one for one in marked)
@@ -320,8 +323,8 @@ def _wait_for(found: dict[int, ProcessSeen], seconds: float) -> None:
 # of a flow, an async function as an agent) starts its processes from this process, beside those of every other call. So
 # each
 # call has a `Spawner` in effect, and what is started under it is tagged: the process is noted with its start time, and
-# its environment names the call (`ALLSWELL_CALL`), which all that it starts inherit. Whoever leaves its parent or its
-# session is found by that.
+# its environment names the call (`ALLSWELL_CALL`), which all that it starts inherit. A process that leaves its parent
+# or its session is found by that.
 #
 # Python has no hook that could do this, so a few functions of its standard library are wrapped, once, before the first
 # call: `subprocess.Popen` (which `asyncio` uses, too), `os.fork`, `os.posix_spawn`, `os.system` and what
@@ -351,7 +354,7 @@ class Spawner:
         return f"{self._call}.{caller}.{os.urandom(8).hex()}"
 
     def admit(self) -> None:
-        """Refuse another process when the call is over: nobody would end it."""
+        """Refuse another process when the call is over: it would not be ended."""
         if self._closed:
             raise Refused("call_over", "the call that starts this process is over: its time was up", where="process")
 
@@ -398,7 +401,7 @@ def end_orphans(grace_ms: int) -> tuple[Survivor, ...]:
 def _orphaned_spawns() -> dict[int, ProcessSeen]:
     found: dict[int, ProcessSeen] = {}
     for pid, tag in tagged(VARIABLE).items():
-        with contextlib.suppress(ValueError):  # a tag that is none of ours
+        with contextlib.suppress(ValueError):  # a tag that is not ours
             _, _, space, caller, start, _ = tag.rsplit(".", 5)
             alive = look(int(caller))
             dead = alive is None or alive.start != int(start) or alive.state in "ZX"
@@ -412,7 +415,7 @@ spawner: contextvars.ContextVar[Spawner | None] = contextvars.ContextVar("allswe
 
 
 _STARTING = threading.RLock()
-"""Held while a program or a copy of this process is started. `Popen` waits until everybody has closed a pipe that its
+"""Held while a program or a copy of this process is started. `Popen` waits until all have closed a pipe that its
 program closes by starting: a copy that another thread makes in between would keep it open, and `Popen`, which asyncio
 calls in its loop, would wait for as long as the copy lives."""
 

@@ -3,7 +3,7 @@
     alone      when nothing is left of an earlier attempt at the task
     brief      the prompt, what came before, where it works
     run        the agent, whatever kind it is; what it did well in a worktree of its own is brought home
-    say        what follows for the task: done, failed, back to the pool, or nothing where the store has said it
+    say        what follows for the task: done, failed, ready again, or nothing where the store has said it
     file       the receipt is known to the journal
 
 What the store decides by itself (a limit, a stall, a lost lease) it decides in any case; the supervisor ends the agent
@@ -17,14 +17,17 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.evidence import EvidenceKind
-from allswell.domain.agents.output import BEGINNINGS
+from allswell.domain.agents.evidence import AGENT_REPEATS, EvidenceKind
+from allswell.domain.agents.handover import NeedDone
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
+from allswell.domain.agents.session import BEGINNINGS, Warmth
 from allswell.domain.agents.status import (
+    EXPLAINED,
     AgentCondition,
     AgentSlot,
     AgentVerdict,
@@ -35,24 +38,28 @@ from allswell.domain.agents.status import (
 )
 from allswell.domain.agents.usage import Usage
 from allswell.domain.duration import show
-from allswell.domain.ids import Millis
+from allswell.domain.ids import Millis, TaskId
 from allswell.domain.lease.verification import AfterCheck
-from allswell.domain.question import Question, without_output
+from allswell.domain.question import SKIP, AnswerAction, Option, Question, without_output
 from allswell.domain.receipts.receipt import End
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.rules.event import Event
 from allswell.domain.service.retry import ErrorClass, Failure
-from allswell.domain.task.model import OPEN, TaskRow, raised
+from allswell.domain.task.model import OPEN, State, TaskRow, raised
+from allswell.domain.task.submit import NAME_MAX
+from allswell.engine.ids import task_for_key
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.runtime.agents import Running, make_run
+from allswell.runtime.agents.function import FunctionRun
 from allswell.runtime.agents.run import unstarted
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
-from allswell.runtime.attempt.launch import OutputListeners, brief_for
+from allswell.runtime.attempt.launch import OutputListeners, brief_for, has_refused_session
 from allswell.runtime.attempt.outcome import (
     OutcomeReport,
+    ask_at_end,
     finish,
     offer,
     refused_receipt,
@@ -62,10 +69,11 @@ from allswell.runtime.attempt.outcome import (
 )
 from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.attempt.runner import in_thread
-from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, met_limit, too_late
+from allswell.runtime.attempt.warm import REFUSED
+from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, handed_over, met_limit, too_late
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
 from allswell.runtime.supervisor.usage import Accounts
-from allswell.runtime.supervisor.worktrees import TaskTree, tree_for
+from allswell.runtime.supervisor.worktrees import ConflictingNeed, NeedWork, TaskTree, tree_for
 
 # The words in which an agent is asked for a check-in; both forms of the original protocol are understood (O2, O3).
 
@@ -81,7 +89,7 @@ Estimated Progress: ...%"""
 
 
 def asking(task: str, wait: int, left: int | None) -> str:
-    """What an agent is told that owes a check-in; `left` is None where it has no limit."""
+    """The reminder for an agent that owes a check-in; `left` is None if it has no limit."""
     time = "you have no limit" if left is None else f"{show(left)} of your time are left"
     return (
         f"Please check in on {task}: answer within {show(wait)}; {time}."
@@ -90,7 +98,7 @@ def asking(task: str, wait: int, left: int | None) -> str:
 
 
 def nudging(task: str, evidence: str) -> str:
-    """What an agent is told that has become quiet."""
+    """The reminder for an agent that has become quiet."""
     return (
         f"Allswell has seen no progress on {task} ({evidence}). If you are at work, say so:"
         f' `allswell checkin "what you are doing"`, or write:\n{_FORM.format(task=task)}'
@@ -98,7 +106,7 @@ def nudging(task: str, evidence: str) -> str:
 
 
 def collecting(task: str, why: str, wait: int) -> str:
-    """What every agent at work is told when the context or the session runs out."""
+    """The message to every agent at work when the context or the session runs out."""
     return f"Please check in now ({why}): answer within {show(wait)} with\n{_FORM.format(task=task)}"
 
 
@@ -123,8 +131,36 @@ _RECOVERING = 5_000
 _RESTING = 30.0
 """Seconds in which an agent that could not be started is not tried again."""
 _AGAIN = 30_000
+_NEEDS_TOLD = 20
+"""How many needed tasks a brief names at most."""
+_NEEDS_MOST = 1_000
+"""How many tasks are looked at for what they have done."""
+_QUESTION = 4_000
+"""Characters of a question about a conflict, at most."""
+NEEDS_CONFLICT = "needs_conflict"
+"""Why a task is given back whose needs' work is to be merged by another agent."""
+_RESOLVER_KEY = "conflict of {}"
+RESOLVE = """The work of several tasks does not merge by itself; another task needs all of it, and waits for you.
+
+Your folder is a git worktree. It holds their branches merged, as far as that went, and the first conflict: in the
+files, between marks (<<<<<<< and >>>>>>>). Resolve it so that what both sides wanted holds, and take the marks away.
+Then merge the branches that are not merged yet (git merge BRANCH), in their order, and have the tests pass. What is not
+committed when you end is committed as the merge. Change nothing else.
+"""
+"""What the agent of `conflict_role` is asked to do; which branches and files it is about, its handover says."""
+BEGIN = Option("begin", "Begin without it: the agent reads what is missing", AnswerAction.RETRY)
+CONFLICT_OPTIONS = (
+    Option("retry", "Merge again: it has been resolved", AnswerAction.RETRY),
+    BEGIN,
+    SKIP,
+)
 _LOGIN_TRIES = 2
 """A login that a client was refused so often is refused: the first time it may have renewed its token."""
+
+
+def resolver_of(task: TaskId) -> TaskId:
+    """The task in which the conflict of a task's needs is resolved: there is one at most."""
+    return task_for_key(_RESOLVER_KEY.format(task))
 
 
 class AttemptSupervisor:
@@ -171,17 +207,23 @@ class AttemptSupervisor:
         """Whether it has ended because its provider refuses its account, which a human is asked about."""
         self._given_up = False
         """Whether that was its login, for which it was ended."""
+        self._works: Sequence[NeedWork] = ()
+        """What its needs have brought."""
+        self._conflict: ConflictingNeed | None = None
+        """Why its agent was not started: the work of a need does not merge."""
+        self._resolver: TaskId | None = None
+        """The task that was made of that, or had been."""
+        self._unresolved: TaskId | None = None
+        """The same, where it had been made before."""
         self._remark = ""
         """What was said of how it is watched."""
         self._nudged = False
         self._checked_in_at: int | None = None
-        self._answered_for_it = 0
-        """Check-ins that were given in its place, and are no sign of it."""
         self._filed = False
         """Whether the journal knows of the receipt."""
         self._told: set[asyncio.Task[Any]] = set()
         self._report = OutcomeReport(lease, plan.home, plan.tell, plan.clock)
-        """What the store is to be told when the attempt has ended, until it has answered."""
+        """The report for the store when the attempt has ended, kept until the store has answered."""
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
@@ -200,7 +242,10 @@ class AttemptSupervisor:
             with ExitStack() as turn:
                 await self._shared.starting.acquire()
                 turn.callback(self._shared.starting.release)
-                outcome = await self._bring_home(await self._run_agent(await self._brief(turn.close)))
+                outcome = await self._bring_home(await self._run_warm_or_cold(turn.close))
+        except ConflictingNeed as conflict:
+            self._conflict = conflict
+            outcome = AttemptOutcome(End.ASKED, str(conflict))
         except (AllswellError, OSError) as error:
             spec, home, never, order = self.slot.spec, self._plan.home, error, self._stop
             stop = None if order is None else order[:2]
@@ -217,10 +262,10 @@ class AttemptSupervisor:
         except Unavailable:
             pass  # its supervisor stops while the store is away: the report is left on disk
         finally:
-            lease.over = True  # its agent is gone, so nobody renews it
-        told = outcome.warning if outcome.end is End.DONE else ""  # by the line about its end
+            lease.over = True  # its agent is gone, so it is not renewed
+        known = outcome.warning if outcome.end is End.DONE else ""  # by the line about its end
         for warning in outcome.warnings:
-            if warning not in (told, self._remark):
+            if warning not in (known, self._remark):
                 self._plan.tell(f"{lease.agent}: {warning}")
         if self._told:
             await asyncio.wait(self._told, timeout=5.0)
@@ -259,19 +304,36 @@ class AttemptSupervisor:
             asking_.cancel()
             await asyncio.gather(asking_, return_exceptions=True)
 
-    async def _brief(self, started: Callable[[], None]) -> Running:
+    async def _run_warm_or_cold(self, started: Callable[[], None]) -> AttemptOutcome:
+        """The agent's attempt; made once more with a new session where its client refuses to go on with the old one."""
+        run = await self._brief(started)
+        outcome = await self._run_agent(run)
+        gone = self._stop is not None or self.lease.over or self.lease.lost is not None or outcome.survivors is not None
+        if gone or isinstance(run, FunctionRun) or not await in_thread(lambda: has_refused_session(run.order, outcome)):
+            return outcome
+        if outcome.receipt is not None:  # of an attempt that has not begun
+            self._plan.home.receipts.remove(outcome.receipt.id)
+        return await self._run_agent(await self._brief(started, cold=REFUSED))
+
+    async def _brief(self, started: Callable[[], None], *, cold: str = "") -> Running:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
             self._tree = await in_thread(lambda: tree_for(spec, lease, home))
             await self._tree.check_out()
+        works = await self._needs_done()
+        done = [work.need for work in works]
+        if self._tree is not None:
+            if self._plan.bring_needs and works:
+                done = await self._bring_needs(self._tree, works)
             folder = self._tree.folder
-        if lease.attempt > 1:  # what the last one left is read from files
-            brief = await in_thread(lambda: brief_for(spec, lease, home, folder))
+        done = done[:_NEEDS_TOLD]
+        if lease.attempt > 1 or lease.granted.task.spec.retry_of is not None:  # what was left is read from files
+            brief = await in_thread(lambda: brief_for(spec, lease, home, folder, cold=cold, done=done))
         else:
-            brief = brief_for(spec, lease, home, folder)
-        if self._stop is not None:  # ordered while it was being prepared
-            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
+            brief = brief_for(spec, lease, home, folder, done=done)
+        self._tell_warmth(brief.warmth)
+        self._check_goes_on()
         listeners = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage)
         self._run = make_run(
             *(spec, brief, lease, home, listeners, started),
@@ -282,10 +344,73 @@ class AttemptSupervisor:
         )
         return self._run
 
+    async def _needs_done(self) -> list[NeedWork]:
+        """What the task needs and got, in its order; what the store or this machine cannot say is left out.
+
+        For a task that was split stand its parts, and for one that has left no branch what it needed itself.
+        """
+        brings = self._plan.bring_needs and self._tree is not None
+        needs = self.lease.granted.task.spec.needs
+        works: dict[TaskId, NeedWork] = {}
+        named, left, seen = {*needs}, [*reversed(needs)], set[TaskId]()
+        while left and len(seen) < (_NEEDS_MOST if brings else _NEEDS_TOLD):
+            task = left.pop()
+            if task in seen:
+                continue
+            seen.add(task)
+            with contextlib.suppress(AllswellError):
+                row = await self._watch.task(task)
+                if row is not None and row.task.state == State.SPLIT:
+                    left += reversed(row.task.record.replaced_by)
+                    named |= {*row.task.record.replaced_by} if task in named else set()
+                work = await self._work_of(task, with_result=len(works) < _NEEDS_TOLD)
+                if row is None or work is None:
+                    continue
+                if work.branch is None and brings:
+                    left += reversed(row.task.spec.needs)
+                if work.branch is not None or task in named:
+                    works[task] = work
+        return [*works.values()]
+
+    async def _bring_needs(self, tree: TaskTree, works: Sequence[NeedWork]) -> list[NeedDone]:
+        """Have the task begin with what its needs have done; what the brief says of them."""
+        lease, role, last = self.lease, self._plan.conflict_role, self.lease.handover
+        begins = last is not None and last.reason == "asked" and last.answer == BEGIN.key
+        if role and lease.role == role:
+            return await tree.bring_needs(works, check=self._check_goes_on, on_conflict="keep")
+        if role and (resolved := await self._work_of(resolver_of(lease.task))) is not None:
+            works = [resolved, *works]
+        self._works = works
+        return await tree.bring_needs(works, check=self._check_goes_on, on_conflict="leave" if begins else "ask")
+
+    async def _work_of(self, task: TaskId, *, with_result: bool = True) -> NeedWork | None:
+        """What a task has brought; None where it is not done."""
+        row = await self._watch.task(task)
+        if row is None or row.task.state != State.DONE:
+            return None
+        kept = await in_thread(partial(self._plan.home.receipts.last_of, task))
+        branch = None if kept is None else kept.branch
+        result = await self._watch.result(task) if with_result else None
+        return NeedWork(NeedDone(task, row.task.name, branch.name if branch else "", result), branch)
+
+    def _check_goes_on(self) -> None:
+        """Refuse to go on with an attempt that is over, or was stopped while it was being prepared."""
+        if self._stop is not None:
+            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
+        if self.lease.over or self.lease.lost is not None:
+            raise Refused("stopped", "the agent no longer holds the task", where="supervisor")
+
+    def _tell_warmth(self, warmth: Warmth) -> None:
+        if warmth.session:
+            self._tell(self._notice("agent_resumed", session=warmth.session))
+        elif warmth.why_cold:
+            self._tell(self._notice("agent_restarted", why=warmth.why_cold))
+        self._voice.session(self.lease.agent, self.lease.name, warmth)
+
     async def _bring_home(self, outcome: AttemptOutcome) -> AttemptOutcome:
-        """What was done well in a worktree of its own is put where a person finds it, before anybody hears of it."""
+        """What was done well in a worktree of its own is put where a person finds it, before its end is reported."""
         if self._tree is None or outcome.end is not End.DONE or self.lease.lost is not None:
-            return outcome  # whoever has the task now finds the worktree as it is
+            return outcome  # the task's next holder finds the worktree as it is
         began_at, began = self._began
         try:
             kept, path = await self._tree.bring_home(outcome, began_at, self._clock.monotonic() - began)
@@ -299,22 +424,24 @@ class AttemptSupervisor:
         lease = self.lease
         followed: AfterCheck | None = None
         try:
-            await self._report.send_pending()  # what could not be told before: what its agent has said, what it cost
+            await self._report.send_pending()  # what could not be reported before: its agent's words, its cost
             outcome = await tell_expense(lease, outcome)
             if outcome.said is None and not lease.over:
                 taken = was_taken_away(lease, outcome)
                 followed = await (offer(lease, outcome) if taken else self._conclude(outcome))
             final = outcome.end in (End.FAILED, End.SIGNALLED) and await self._has_ended()
-            told = ended(lease.agent, lease.name, outcome, followed, final=final)
+            line = ended(lease.agent, lease.name, outcome, followed, final=final)
             if self._met_limit and outcome.by_itself:
-                told = met_limit(lease.agent, lease.name, self._met_limit, outcome)
+                line = met_limit(lease.agent, lease.name, self._met_limit, outcome)
+            if self._resolver is not None:
+                line = handed_over(lease.agent, lease.name, outcome.reason, self._plan.conflict_role, self._resolver)
             if self._account_asked:
-                told = given_back(lease.agent, lease.name, self.slot.spec.limit_of(), outcome)
+                line = given_back(lease.agent, lease.name, self.slot.spec.limit_of(), outcome)
         except LeaseLost as refused:
-            told = too_late(lease.agent, lease.name, outcome, refused.reason)
+            line = too_late(lease.agent, lease.name, outcome, refused.reason)
             if outcome.end is End.DONE:
                 outcome = await self._came_too_late(outcome, refused.reason)
-        self._plan.tell(told)
+        self._plan.tell(line)
         if outcome.end is End.FAILED:
             self._voice.not_handed_on(self.slot.spec)
         denied = outcome.failure is not None and outcome.failure.denied is not None
@@ -328,7 +455,7 @@ class AttemptSupervisor:
         """An attempt that was done, and whose task is another's by now: its receipt says so, too."""
         home, receipt, late = self._plan.home, outcome.receipt, replace(outcome, end=End.LEASE_LOST, reason=why)
         if receipt is None:
-            spec, argv = self.slot.spec, self.slot.spec.command or (self.slot.spec.function,)
+            spec, argv = self.slot.spec, self.slot.spec.argv or (self.slot.spec.function,)
             flight = flight_of(self.lease, self._began[0], argv=argv, cwd=spec.cwd)
             recorder = AttemptRecorder(flight, home, SnapshotLimits(), self._clock)
             return await in_thread(lambda: recorder.settled(late))
@@ -344,6 +471,9 @@ class AttemptSupervisor:
 
     async def _conclude(self, outcome: AttemptOutcome) -> AfterCheck | None:
         lease, limit = self.lease, self._limit
+        if self._conflict is not None:
+            await self._settle_conflict(self._conflict)
+            return None
         limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
         account_refused = self._refused_account(outcome)
         if self._was_answered():
@@ -354,6 +484,8 @@ class AttemptSupervisor:
             await self._park(limit)
         elif account_refused is not None and self._plan.park_limits:
             await self._ask_about_account(*account_refused)
+        elif outcome.end is End.ASKED:
+            await ask_at_end(lease, outcome)
         elif outcome.end is End.STALLED:
             await lease.recover()
         elif outcome.end is End.NOT_STARTED:
@@ -365,6 +497,43 @@ class AttemptSupervisor:
         else:
             await report(lease, outcome)
             self._filed = True
+        return None
+
+    async def _settle_conflict(self, conflict: ConflictingNeed) -> None:
+        """Hand work that does not merge over, once, or ask: no agent was started, so no attempt is spent."""
+        resolver = await self._report.wait_for(self._hand_over_conflict)
+        if resolver is not None:
+            self._resolver = resolver
+            await self.lease.release(NEEDS_CONFLICT, delay=_AGAIN, awaits=resolver)
+            return
+        need, tried = conflict.need, f" {self._unresolved} has not resolved that." if self._unresolved else ""
+        text = (
+            f"“{self.lease.name}” needs “{need.name}” ({need.task}), and the branch {need.branch} does not merge into"
+            f" what it begins with: {conflict.conflict}.{tried} No agent was started. Merge it where the task begins,"
+            f" in {conflict.folder} or in the repository, and answer `retry`; or let the agent begin without it."
+        )
+        await self.lease.ask(text[:_QUESTION], CONFLICT_OPTIONS)
+
+    async def _hand_over_conflict(self) -> TaskId | None:
+        """The task that resolves the conflict, made if there was none; None where it has ended, or there is no role."""
+        task, role = self.lease.granted.task, self._plan.conflict_role
+        if not role or task.role == role:
+            return None
+        row = await self._watch.task(resolver_of(task.id))
+        if row is not None:
+            self._unresolved = row.task.id
+            return row.task.id if row.task.state == OPEN else None
+        with contextlib.suppress(Refused):
+            return await self._watch.submit(
+                f"resolve what {task.name} needs"[:NAME_MAX],
+                payload=RESOLVE,
+                role=role,
+                priority=task.priority,
+                needs=[work.need.task for work in self._works],
+                if_need_fails="run",
+                run=task.run,
+                key=_RESOLVER_KEY.format(task.id),
+            )
         return None
 
     async def _not_started(self, outcome: AttemptOutcome) -> None:
@@ -435,7 +604,6 @@ class AttemptSupervisor:
                 AgentCondition.FOR_AGENT,
                 AgentCondition.FOR_PROVIDER,
             ):
-                self._answered_for_it += 1
                 self._tell(self.lease.checkin())  # it has asked, and cannot do more than wait
             left = None if self.lease.limit is None else self.lease.until_limit
             self.ask(asking(self.lease.task, wait, left), "checkin_asked")
@@ -508,7 +676,7 @@ class AttemptSupervisor:
         self._report.leave()
 
     def look(self, row: TaskRow | None, question: Question | None) -> None:
-        """See how the store has its lease, and how the agent is; what is new is told."""
+        """Read the lease from the store, look at the agent, and report what is new."""
         held = None if row is None else row.lease
         if self.known.ended is None and not self.lease.over:
             if held is None or held.token != self.lease.token:
@@ -517,15 +685,16 @@ class AttemptSupervisor:
                 self.known = msgspec.structs.replace(self.known, stalled=True)
                 self.stop("it missed too many check-ins", End.STALLED, grace=_RECOVERING)
         self._voice.asks(question)
-        for_human = None if question is None else f"{question.id}: {without_output(question.text)[:200]}"
+        waits = question is not None and question.kind != AGENT_REPEATS  # that one it does not even know of
+        for_human = f"{question.id}: {without_output(question.text)[:200]}" if question is not None and waits else None
         for_agent = None if self._run is None else self._run.waits_for
         self.known = msgspec.structs.replace(self.known, for_human=for_human, for_agent=for_agent)
-        if held is not None and held.checkin_at is not None and held.checkin_at != self._checked_in_at:
+        own = self.lease.checkins
+        new = held is not None and held.checkin_at is not None and held.checkin_at != self._checked_in_at
+        if held is not None and new and not own.on_their_way:  # else it is not known yet whose it is
             self._checked_in_at = held.checkin_at
             self.note = held.note
-            if self._answered_for_it:
-                self._answered_for_it -= 1
-            elif self._run is not None:  # it may have come another way than by its socket
+            if self._run is not None and held.checkin_at != own.last:  # it came another way than by its socket
                 self._run.answered(held.note)
         standing = None if self._run is None else self._run.standing
         if standing is not None and standing.refusal is not None and standing.refusal is not self._refusal:
@@ -534,7 +703,7 @@ class AttemptSupervisor:
         verdict = self._judged()
         if verdict.condition is not self.verdict.condition:
             self._tell(self._notice("agent_state", state=verdict.condition.value, evidence=verdict.evidence))
-            if verdict.condition is AgentCondition.FOR_PROVIDER:
+            if verdict.condition in EXPLAINED:
                 self._plan.tell(f"{self.lease.agent} is {in_words(verdict)}, at “{self.lease.name}”")
             if verdict.condition is AgentCondition.QUIET and not self._nudged:
                 self._nudged = True
@@ -554,7 +723,9 @@ class AttemptSupervisor:
         standing = None if self._run is None else self._run.standing
         if standing is None and self.known.ended is None:
             return self.verdict
-        return judge(standing, self.known, self._clock.monotonic())
+        doing = "" if self._run is None else self._run.doing
+        known = msgspec.structs.replace(self.known, doing=doing) if doing else self.known
+        return judge(standing, known, self._clock.monotonic())
 
     def post(self, now: Millis) -> AgentSlot:
         """What can be looked at."""
@@ -576,7 +747,7 @@ class AttemptSupervisor:
         await self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data))
 
     def _tell(self, saying: Coroutine[Any, Any, object]) -> None:
-        """Say something to the store beside everything else; that it cannot be said stops nobody."""
+        """Report to the store in the background; a failure to do so stops nothing else."""
 
         async def said() -> None:
             with contextlib.suppress(AllswellError):

@@ -5,18 +5,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
+from allswell.domain.agents.conversation import CHANGED_NOTHING_AND_ASKS
 from allswell.domain.agents.fleet import AgentSpec
+from allswell.domain.agents.session import Warmth
 from allswell.domain.duration import felt, show
 from allswell.domain.lease.audit import AfterAudit
 from allswell.domain.lease.verification import AfterCheck, shown
 from allswell.domain.question import AnswerAction, Question, in_order, without_output
 from allswell.domain.receipts.receipt import End, Receipt, left_running, where_it_is
+from allswell.domain.values import on_one_line
 from allswell.runtime.attempt import AttemptOutcome
 from allswell.runtime.attempt.output import last_said
 from allswell.runtime.process import held_back
 
 _LONGEST = 300
 """Characters of a question, or of a reason, that are repeated."""
+_MESSAGE = 160
+"""Characters of a last message that are repeated."""
 _NAMED = 12
 """Variables that are named."""
 
@@ -30,18 +35,25 @@ class ConsoleReporter:
         self._failed: set[str] = set()
 
     def took(self, agent: str, name: str, attempt: int) -> None:
-        """Somebody takes a task."""
+        """An agent takes a task."""
         self._tell(f"{agent} takes “{name}”" + (f" (attempt {attempt})" if attempt > 1 else ""))
 
+    def session(self, agent: str, name: str, warmth: Warmth) -> None:
+        """Whether an attempt goes on with its agent's own session; nothing where there is none to go on with."""
+        if warmth.session:
+            self._tell(f"{agent} goes on with its own session at “{name}”")
+        elif warmth.why_cold:
+            self._tell(f"{agent} begins a new session at “{name}”: the last one is not gone on with, {warmth.why_cold}")
+
     def asks(self, question: Question | None, *, about: str | None = None) -> None:
-        """Somebody asks a human; said of each question once, and only of those about that task, if one is named."""
+        """An agent asks a human; printed once for each question, and only about that task, if one is named."""
         if question is not None and question.id not in self._asked and about in (None, question.task):
             self._asked.add(question.id)
             self._tell(asks(question))
 
     def not_handed_on(self, spec: AgentSpec) -> None:
         """An agent has failed: which variables of ours it did not get, said once for each agent."""
-        names = held_back(spec.pass_env) if spec.command and spec.name not in self._failed else []
+        names = held_back(spec.pass_env) if spec.argv and spec.name not in self._failed else []
         self._failed.add(spec.name)
         if names:
             shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
@@ -50,7 +62,7 @@ class ConsoleReporter:
 
 
 def asks(question: Question) -> str:
-    """Somebody asks a human."""
+    """An agent asks a human."""
     text = without_output(question.text)
     replies = any(option.act is AnswerAction.REPLY for option in question.options)
     keys = [option.key for option in in_order(question.options) if option.act is not AnswerAction.REPLY]
@@ -75,7 +87,7 @@ def ended(
             check = outcome.verification
             passed = "" if check is None else f"; `{shown(check.argv)}` passed"
             refused = f"; {outcome.warning}" if outcome.denied.count else ""
-            return f"{agent} has done “{name}”{passed}{refused}{_brought_home(receipt)}"
+            return f"{agent} has done “{name}”{passed}{refused}{_message(outcome)}{_brought_home(receipt)}"
         case End.UNVERIFIED:
             check = outcome.verification
             what = why if check is None else f"`{shown(check.argv)}` failed ({check.why})"
@@ -85,7 +97,9 @@ def ended(
             return f"{agent} failed at “{name}”{took_}: {why}{_said(receipt, why, last)}"
         case End.IDLE:
             silent = "too long" if receipt is None or receipt.limit_ms is None else show(receipt.limit_ms)
-            said = f"{agent} was silent for {silent} at “{name}” and was {_stopped(receipt)}"
+            circle = "" if outcome.standing is None else outcome.standing.repeats
+            how = f"{circle}, for {silent} without progress" if circle else f"was silent for {silent}"
+            said = f"{agent} {how} at “{name}” and was {_stopped(receipt)}"
         case End.TIMEOUT | End.COSTLY:
             said = f"{agent} was {_stopped(receipt)} at “{name}”{took_}: {why}"
         case End.STALLED:
@@ -106,6 +120,17 @@ def ended(
     return said + _running(receipt) + _work(receipt)
 
 
+def _message(outcome: AttemptOutcome) -> str:
+    """What an agent that is done has said last; of a question after no change, the end."""
+    line = on_one_line(" ".join(outcome.message.split()))
+    if not line or outcome.said is not None:
+        return ""
+    if outcome.seems_to_ask:
+        asked = line if len(line) <= _MESSAGE else f"…{line[1 - _MESSAGE :]}"
+        return f"; {CHANGED_NOTHING_AND_ASKS}: “{asked}”"
+    return f"; it says: “{line if len(line) <= _MESSAGE else line[: _MESSAGE - 1] + '…'}”"
+
+
 def _stopped(receipt: Receipt | None) -> str:
     """It was ended only if nothing of it is known to run."""
     return "ended" if receipt is None or not receipt.survivors else "told to stop"
@@ -119,6 +144,11 @@ def _running(receipt: Receipt | None) -> str:
 def given_back(agent: str, name: str, account: str, outcome: AttemptOutcome) -> str:
     """An attempt whose account its provider refuses: its task is as it was, and no attempt is spent."""
     return f"{agent} gave “{name}” back: its provider refuses the account {account}{_work(outcome.receipt)}"
+
+
+def handed_over(agent: str, name: str, why: str, role: str, resolver: str) -> str:
+    """An attempt that could not begin with the work of its needs; its task waits until another agent has merged it."""
+    return f"{agent} gave “{name}” back: {_cut(why)}; an agent of the role {role} is to resolve it: {resolver}"
 
 
 def met_limit(agent: str, name: str, said: str, outcome: AttemptOutcome) -> str:
@@ -142,7 +172,7 @@ def too_late(agent: str, name: str, outcome: AttemptOutcome, why: str) -> str:
 
 
 def _said(receipt: Receipt | None, why: str, then: str) -> str:
-    """What it said last, what comes then, and where its work is; where there is none, where to read on."""
+    """What it said last, what comes then, and where its work is, or, without work, where to read on."""
     if receipt is None:
         return then
     last = "".join(last_said(receipt, 1))

@@ -2,7 +2,7 @@
 
 One claim waits for all of an agent's free slots; when it is served, the others claim at once, in one batch. The order
 is the store's: priority, then what unblocks most and what is oldest. While the agent's account is parked, or the fleet
-is paused, nobody claims; once its account is open again, each slot comes back at a moment of its own.
+is paused, no agent claims; once its account is open again, each slot comes back at a moment of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock, SystemClock
 
-# What a supervisor is told to do: its fleet and its figures, all of them settings.
+# The orders of a supervisor: its fleet and its limits, all of them settings.
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,17 @@ class SupervisorPlan:
     budgets: Budgets = NO_BUDGETS
     """What may be spent in a day."""
     reminder: int | None = 3_600_000
+    bring_needs: bool = False
+    """Whether a task in a worktree begins with the work of its needs (docs/adr/0079)."""
+    conflict_role: str = ""
+    """Whose agents resolve what does not merge then; empty: a human is asked."""
     drain: bool = False
     """Stop when nothing is left that this fleet could do."""
     clock: Clock = field(default_factory=SystemClock)
     beside: Sequence[Callable[[Watch], Coroutine[object, object, None]]] = ()
     """What is done beside the fleet for as long as it is watched, such as telling sinks; it must not fail."""
     tell: Callable[[str], None] = lambda _: None
-    """Takes a line for whoever watches the supervisor itself."""
+    """Takes a line for the person who watches the supervisor itself."""
 
 
 @dataclass
@@ -111,7 +115,7 @@ class Dispatcher:
         self._busy: dict[str, None] = {}
 
     async def work(self) -> None:
-        """Dispatch for ever; whoever cancels this loses no task."""
+        """Dispatch for ever; cancelling this loses no task."""
         while True:
             news, halted = self.news.listen(), self.halt.listen()
             try:
@@ -138,7 +142,7 @@ class Dispatcher:
         return free
 
     async def _free_and_why_not(self) -> tuple[list[Slot], str]:
-        """The slots that may take something, and what keeps them where none may; told at once, never in between."""
+        """The slots that may take a task, and what keeps them if none may; read at once, never in between."""
         now = asyncio.get_running_loop().time()
         idle = [slot for slot in self.slots if slot.holder not in self._busy and slot.rests_until <= now]
         resting = any(slot.rests_until > now for slot in self.slots)
@@ -225,7 +229,7 @@ class Dispatcher:
     async def _claim_work(self, slot: Slot, wait: int) -> Lease | None:
         """A task of its roles; an agent of which nothing runs is started for what it is asked itself, too."""
         roles = self.spec.roles()
-        asked = () if self._busy else (inbox_role(self.spec.name),)  # whoever runs hears of it (`Mailbox`)
+        asked = () if self._busy else (inbox_role(self.spec.name),)  # agents at work hear of it (`Mailbox`)
         if roles is None and asked:
             lease = await self._watch.claim(agent=slot.holder, roles=asked, lease=self._lease)
             if lease is not None:

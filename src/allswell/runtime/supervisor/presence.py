@@ -10,6 +10,16 @@ import socket
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.agents.human_session import (
+    HUMAN_SESSIONS_PREFIX,
+    Change,
+    HumanSession,
+    SessionReport,
+    bounded,
+    kept,
+    read_sessions,
+    reported,
+)
 from allswell.domain.agents.status import (
     PRESENCE_PREFIX,
     AgentSlot,
@@ -47,7 +57,7 @@ class Registered:
     async def beat(
         self, level: UsageLevel, posts: tuple[AgentSlot, ...], *, stopping: bool = False, gone: bool = False
     ) -> None:
-        """Say how things stand; `LeaseLost` if the name is somebody else's by now."""
+        """Report the state of this supervisor; `LeaseLost` if another process has its name by now."""
         sent = asyncio.get_running_loop().time()
         now = await self._watch.now()
         said = msgspec.structs.replace(
@@ -109,13 +119,61 @@ def _start() -> int:
     return 0 if own is None else own.start
 
 
+async def report_session(watch: Watch, change: Change, report: SaidSession) -> HumanSession | None:
+    """Take note of what a program says of a session that a human has started; None where it is no such session.
+
+    Those of this machine whose processes are gone are forgotten.
+    """
+    host, process, now = socket.gethostname(), look(report.pid), await watch.now()
+    session = bounded(
+        HumanSession(
+            client=report.client,
+            session=report.session,
+            folder=report.folder,
+            host=host,
+            pid=report.pid,
+            boot_id=boot_id(),
+            pid_namespace=pid_namespace(),
+            pid_start=0 if process is None else process.start,
+            began_at=now,
+            heard_at=now,
+            waits=report.text if change == "waits" else "",
+        )
+    )
+    if session is None or (process is None and change != "ends"):
+        return None
+    key = HUMAN_SESSIONS_PREFIX + host
+    for _ in range(_TRIES):
+        there = await watch.recall(key)
+        listed = read_sessions(there)
+        before = tuple(known for known in listed if known.session == session.session or not has_died(known.process))
+        after, event = reported(before, SessionReport(change, session, report.kind))
+        if after == listed or await watch.swap(key, there, kept(after)):
+            if event is not None:
+                await watch.notice(event)
+            return session
+    raise Unavailable(f"the sessions of {host} keep changing; try again")
+
+
+class SaidSession(msgspec.Struct, frozen=True):
+    """What a program says of one of its sessions."""
+
+    client: str
+    session: str
+    folder: str
+    pid: int
+    kind: str = ""
+    text: str = ""
+    """What it waits for."""
+
+
 def has_died(presence: Presence) -> bool:
     """Whether a supervisor's process is certainly gone, as far as that can be seen from here."""
     return _is_dead(presence, socket.gethostname())
 
 
 def _is_dead(before: Presence, host: str) -> bool:
-    """Whether its process is certainly gone: it was on this machine, and its number is another's or nobody's.
+    """Whether its process is certainly gone: it was on this machine, and its number is free or another's.
 
     A machine of the same name that was started at another moment may be another one: containers share their names.
     """

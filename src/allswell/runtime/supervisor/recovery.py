@@ -1,8 +1,9 @@
 """What an earlier supervisor left: trees ended, work kept, leases given back.
 
 An agent of its own that had said it was done, and was being verified when the supervisor died, is not begun anew: its
-work lies here, in the folder that the note of its attempt names, and the verification is run again by whoever settles
-it. That takes as long as it takes, so it goes on beside everything else; until there is a verdict the note stays.
+work lies here, in the folder that the note of its attempt names, and the verification is run again by the process that
+settles it. That takes as long as it takes, so it goes on beside everything else; until there is a verdict the note
+stays.
 
 What counts as done by a human's word, wherever that was said, is put on its branch here too.
 """
@@ -72,7 +73,7 @@ class SupervisorRecovery:
                 where = f"the last supervisor named {before.name!r} (process {before.pid} on {before.host})"
                 plan.tell(f"{where} has been silent for {since}; what it holds is free when its leases lapse")
             return len(settled)
-        # Nobody else can hold under the names of our slots, so whatever is held under them was that one's.
+        # No other process can hold under the names of our slots, so what is held under them was the dead supervisor's.
         kept = {one.flight.task for one in self._claims}
         return await give_back(self._watch, list(self._slots), but=kept) + len(settled)
 
@@ -89,8 +90,8 @@ class SupervisorRecovery:
     async def work(self, attended: Callable[[], Collection[TaskId]]) -> None:
         """Verify what was said to be done; then, for ever, bring home what counts by a human's word.
 
-        What other processes of this home have left to be told is told to the store, too (`attempt/outcome.py`).
-        `attended` are the tasks that somebody is at work on here: their worktrees are left alone.
+        Reports that other processes of this home have left for the store are sent, too (`attempt/outcome.py`).
+        `attended` are the tasks that are being worked on here: their worktrees are not touched.
         """
         await self._verify_all()
         while True:

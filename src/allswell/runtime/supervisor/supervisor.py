@@ -58,7 +58,7 @@ from allswell.runtime.supervisor.dispatch import Dispatcher, Slot, SupervisorPla
 from allswell.runtime.supervisor.presence import Registered, register
 from allswell.runtime.supervisor.recovery import SupervisorRecovery
 from allswell.runtime.supervisor.usage import Accounts, AccountSessions, UsageMonitor
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 # Telling agents at work what other agents ask of them: each delivery once, in every way that an agent can hear.
 #
@@ -74,7 +74,7 @@ class Mailbox:
         """For each attempt under way: the requests it has heard of, each with which delivery that was."""
 
     async def deliver(self, attended: Sequence[AttemptSupervisor]) -> None:
-        """Tell everybody at work what is new in its inbox."""
+        """Bring what is new in their inboxes to all agents at work."""
         self._told = {(one.lease.task, one.lease.token): self._known(one) for one in attended}
         if not attended:
             return
@@ -143,7 +143,7 @@ class Supervisor:
         """Whose processes still run, and keep folder and slot."""
         self._level = UsageLevel()
         self._misses: dict[str, int] = {}
-        """Check-ins that each agent has missed in a row, as it was last told."""
+        """Check-ins that each agent has missed in a row, as last reported."""
         self._misses_looked = 0.0
         self._collecting = False
         """Whether check-ins are being collected: nothing is dispatched meanwhile."""
@@ -193,8 +193,8 @@ class Supervisor:
                 folder = checked_cwd(spec.cwd)
                 if spec.function:
                     find_function(spec)
-                elif "{" not in spec.command[0]:
-                    find_program(spec.command[0], folder, allowed_environment(spec.env, more=spec.pass_env))
+                elif "{" not in spec.argv[0]:
+                    find_program(spec.argv[0], folder, allowed_environment(spec.env, more=spec.pass_env))
             except Refused as error:
                 raise Refused(error.code, f"agent {spec.name}: {error.message}", where=f"agents.{spec.name}") from None
 
@@ -322,7 +322,7 @@ class Supervisor:
             await either(self._stopping.listen(), _SOON)
 
     async def _leave(self, how: str) -> None:
-        with contextlib.suppress(AllswellError, TimeoutError):  # a store that is away keeps nobody from stopping
+        with contextlib.suppress(AllswellError, TimeoutError):  # it stops even if the store is away
             async with asyncio.timeout(LEAVING):
                 if self._registered is not None:
                     await self._registered.beat(self._gauge.level if self._gauge else self._level, (), gone=True)
@@ -361,12 +361,12 @@ class Supervisor:
         return "" if self._trusted() else "the store does not answer"
 
     def _halt(self) -> None:
-        """Whoever waits for a task looks first whether it may still take one."""
+        """A slot that waits for a task checks first whether it may still take one."""
         for dispatcher in self._dispatchers:
             dispatcher.halt.fire()
 
     def _trusted(self) -> float:
-        """For how many seconds our name is certainly ours: whoever has lost it must claim nothing more."""
+        """For how many seconds our name is certainly ours: a supervisor that has lost it must claim nothing more."""
         return 0.0 if self._registered is None else self._registered.trusted
 
     def _take(self, slot: Slot, lease: Lease) -> None:
@@ -403,7 +403,7 @@ class Supervisor:
             try:
                 await self._look()
             except LeaseLost:
-                raise  # the name is somebody else's: whoever goes on now would run beside it
+                raise  # another process has the name: going on now would run beside it
             except AllswellError:
                 pass  # the store is away; it is looked at again
             began = loop.time()
@@ -556,7 +556,7 @@ class Supervisor:
         self._gauge.report(holder, usage)
 
     async def _collect(self, why: str, account: str = "") -> list[dict[str, object]]:
-        """Ask everybody at work, or those of an account, and go on without the silent ones after the time to answer."""
+        """Ask all agents at work, or those of an account, and go on without the silent ones when the time is up."""
         asked = [one for one in self._attended if account in ("", one.slot.spec.limit_of())]
         wait = max((one.lease.asks[1] for one in asked), default=0)
         moments = {one: one.ask(collecting(one.lease.task, why, wait), "checkin_asked") for one in asked}

@@ -1,7 +1,7 @@
 """The gauge of a fleet: context and session thresholds at work (O6). Read, and say what follows.
 
-The rule stands in `domain.agents.usage`. A source that fails, hangs or talks nonsense is bounded and told of once; it
-changes nothing: no news is neither room nor want.
+The rule stands in `domain.agents.usage`. A source that fails, hangs or prints nonsense is bounded and logged once. It
+changes nothing: without a figure, neither room nor want is assumed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class UsageMonitor:
         self._complaint = ""
         self._reported: asyncio.Queue[Usage] = asyncio.Queue()
         self._contexts: dict[str, float] = {}
-        """What is left of each context that was told of: whose it is, or nobody's, for the source's."""
+        """What is left of each context that was reported: by agent, or without one, for the source's."""
 
     def report(self, agent: str, usage: Usage | None) -> None:
         """What an agent says of itself, and None once it has ended, and its context with it; on the loop."""
@@ -176,7 +176,7 @@ class UsageMonitor:
         except AllswellError as error:
             self._complain(str(error))
             return None
-        except Exception as error:  # noqa: BLE001 - a source is somebody else's code; it may raise what it likes
+        except Exception as error:  # noqa: BLE001 - a source is foreign code; it may raise anything
             self._complain(f"the usage source failed: {error!r}")
             return None
         if self._complaint:
@@ -208,7 +208,7 @@ class UsageMonitor:
             return "timeout", f"it did not end within {show(spec.timeout)}"
         except AllswellError as error:
             return "failed", str(error)
-        except Exception as error:  # noqa: BLE001 - the hook is somebody else's code
+        except Exception as error:  # noqa: BLE001 - the hook is foreign code
             return "failed", repr(error)[:1_000]
 
 
@@ -304,8 +304,8 @@ def _days(wall: WallTime, now: datetime) -> list[datetime]:
 
 # The accounts of a supervisor's agents: parked while their provider refuses, held while a human is asked.
 #
-# A limit or a refused login is the whole account's, so what one attempt meets is told to the store once, for all agents
-# of that account, and no task spends an attempt on it:
+# A limit or a refused login is the whole account's, so what one attempt meets is reported to the store once, for all
+# agents of that account, and no task spends an attempt on it:
 #
 #     park          until the reset that the client named (`reset_at`); the task goes back
 #     hold back     while a client that meets a rate limit tries again by itself: nothing else is begun meanwhile
@@ -315,7 +315,7 @@ def _days(wall: WallTime, now: datetime) -> list[datetime]:
 
 _WEEK = 6 * 86_400_000
 _COUNTED = 1_000
-"""Tasks that are counted at most, where it is told how many wait."""
+"""The maximum number of waiting tasks that is counted for a message."""
 _SAME = 5_000
 """Milliseconds by which two attempts that meet the same limit may name its end differently."""
 
@@ -324,14 +324,14 @@ class Accounts:
     """What one supervisor tells the store about the accounts of its agents."""
 
     def __init__(self, watch: Watch, plan: SupervisorPlan, on_closed: Callable[[], None] = lambda: None) -> None:
-        """`on_closed` is called when an account is closed: nobody who waits for a task shall begin it with that one."""
+        """`on_closed` is called when an account is closed: no waiting slot shall begin a task with that one."""
         self._on_closed = on_closed
         self._watch = watch
         self._plan = plan
         self._limited: dict[str, int] = {}
         """How often each account was limited since its provider last answered."""
         self._told_until: dict[str, int] = {}
-        """Until when each account is parked, as it was last told."""
+        """Until when each account is parked, as last reported."""
         self._held_back_to: dict[str, int] = {}
         """On our monotonic clock: until when each account is parked because a client tries again."""
 

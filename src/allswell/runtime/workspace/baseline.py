@@ -525,6 +525,29 @@ def changes_since(then: Baseline, *, limits: SnapshotLimits = _LOOK, clock: Cloc
     return Comparison(changed=tuple(sorted(changed, key=lambda one: one.path)), since=since, gap=gap)
 
 
+def count_changed(then: Baseline, now: Baseline) -> int | None:
+    """How many files differ between the beginning and the end of an attempt; None where their notes have gaps.
+
+    Where no commit was made, the two notes say it. It blocks where one was: then the folder is compared.
+    """
+    if not (then.whole and now.whole) or then.kind != now.kind or then.folder != now.folder:
+        return None
+    if then.head != now.head or then.inside or now.inside:
+        comparison = changes_since(then)
+        return len(comparison.changed) if comparison.since == "began" else None
+    before_, after = ({note.path: note for note in side.noted} for side in (then, now))
+    return sum(not _is_same(before_.get(path), after.get(path)) for path in before_.keys() | after.keys())
+
+
+def _is_same(one: BaselineEntry | None, other: BaselineEntry | None) -> bool:
+    """Whether two notes are of the same bytes; as far as these were not read, of the same file."""
+    if one is None or other is None:
+        return False
+    if one.sha256 and other.sha256:
+        return (one.kind, one.sha256) == (other.kind, other.sha256)
+    return one == msgspec.structs.replace(other, sha256=one.sha256, kept=one.kept)
+
+
 def before(place: Path, then: Baseline, path: str) -> PathBefore:
     """How a path, spelled, was when the attempt began, and its bytes if they were kept."""
     for one in then.inside:

@@ -69,9 +69,13 @@ class _Drawing:
         self._scratch = scratch
         place = _repository(then[1], now[1]) or _nowhere(scratch)
         self._git = Git(place, timeout=_LIMITS.git_timeout, scratch=scratch, git_dir=place)
-        self._objects = scratch / "objects"
-        self._folder(self._objects)
-        shared = {*_shared(then[1]), *_shared(now[1]), os.path.join(place, b"objects")}
+        self._objects = scratch.parent / "objects"
+        """What git writes; it may run as a repository's owner, so nothing that is ours is written there by name."""
+        self._blobs = scratch.parent / "blobs"
+        for folder, writes in ((self._objects, True), (self._blobs, False)):
+            folder.mkdir(mode=0o700)
+            self._git.let_in(folder, writes=writes)
+        shared = {*_shared(then[1]), *_shared(now[1]), os.path.join(place, b"objects"), os.fsencode(self._blobs)}
         self._extra = {
             "GIT_OBJECT_DIRECTORY": str(self._objects),
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(_quoted(os.fsdecode(one)) for one in sorted(shared)),
@@ -121,17 +125,13 @@ class _Drawing:
         """Write bytes as an object; `git hash-object` would take a process for each."""
         whole = b"blob %d\0" % len(data) + data
         oid = hashlib.new(self._format, whole, usedforsecurity=False).hexdigest()
-        self._folder(self._objects / oid[:2])
-        path = self._objects / oid[:2] / oid[2:]
+        path = self._blobs / oid[:2] / oid[2:]
+        path.parent.mkdir(exist_ok=True)
+        path.parent.chmod(0o711)
         if not path.exists():
             path.write_bytes(zlib.compress(whole, 1))
             path.chmod(0o644)
         return oid
-
-    def _folder(self, path: Path) -> None:
-        """Git may run as a repository's owner; the folder around is closed to all others."""
-        path.mkdir(exist_ok=True)
-        path.chmod(0o777)
 
     def _hold_out(self, then: tuple[Path, Baseline], now: tuple[Path, Baseline]) -> set[str]:
         """Paths of which one side's bytes were not kept; those that differ are listed."""

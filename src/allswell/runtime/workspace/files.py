@@ -39,6 +39,10 @@ _PRIVATE_FOLDER, _PRIVATE = 0o700, 0o600
 
 Made = Callable[[bytes, int], None]
 """Told of each folder that had to be made: its name, and the open folder it lies in."""
+Enter = Callable[[os.stat_result], None]
+"""Asked about each folder on the way, the first included; `OSError` where it may not be entered."""
+User = tuple[int, int]
+"""A user and its group."""
 
 
 def open_folder(path: str | os.PathLike[str], *, make: bool = False) -> int:
@@ -71,13 +75,17 @@ def own_folder(path: str | os.PathLike[str], *, make: bool = False) -> Iterator[
         os.close(opened)
 
 
-def descend(top: int, names: list[bytes], *, make: bool = False, made: Made | None = None) -> int:
+def descend(
+    top: int, names: list[bytes], *, make: bool = False, made: Made | None = None, enter: Enter | None = None
+) -> int:
     """A descriptor of a folder below an open one; no component is followed, and `..` is none."""
     for name in names:
         if name in (b"", b".", b"..") or b"/" in name:
             raise OSError(errno.EINVAL, "it is not a name of a folder", os.fsdecode(name))
     opened = os.dup(top)
     try:
+        if enter is not None:
+            enter(os.fstat(opened))
         for name in names:
             if make:
                 with contextlib.suppress(FileExistsError):
@@ -87,17 +95,28 @@ def descend(top: int, names: list[bytes], *, make: bool = False, made: Made | No
             deeper = os.open(name, FOLDER, dir_fd=opened)
             os.close(opened)
             opened = deeper
+            if enter is not None:
+                enter(os.fstat(opened))
     except BaseException:
         os.close(opened)
         raise
     return opened
 
 
+def check_right(status: os.stat_result, user: User, right: int) -> None:
+    """`PermissionError` where the mode of a file or folder does not give a user this right (4 read, 1 enter)."""
+    shift = 6 if status.st_uid == user[0] else 3 if status.st_gid == user[1] else 0
+    if not status.st_mode >> shift & right:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 @contextlib.contextmanager
-def parent_of(path: bytes, top: int, *, make: bool = False, made: Made | None = None) -> Iterator[tuple[int, bytes]]:
+def parent_of(
+    path: bytes, top: int, *, make: bool = False, made: Made | None = None, enter: Enter | None = None
+) -> Iterator[tuple[int, bytes]]:
     """The open folder that a relative path lies in, and its last name."""
     *names, last = path.split(b"/")
-    opened = descend(top, names, make=make, made=made)
+    opened = descend(top, names, make=make, made=made, enter=enter)
     try:
         yield opened, last
     finally:

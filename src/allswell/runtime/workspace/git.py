@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import pwd
 import re
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from allswell.errors import Unavailable
+from allswell.runtime.workspace.files import User, parent_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -52,10 +54,14 @@ KEPT = ("extensions.objectformat", "extensions.refstorage", "core.excludesfile")
 """What is taken over of a repository's configuration: how it is stored, and where more rules of what is ignored are."""
 
 
-def read_small(path: bytes, most: int = _SMALL) -> bytes | None:
-    """What a small file says; None if it is missing, too big, or no file: nothing here waits for a FIFO."""
+def read_small(path: bytes, most: int = _SMALL, *, inside: int | None = None) -> bytes | None:
+    """What a small file says; None if it is missing, too big, or no file: nothing here waits for a FIFO.
+
+    Of an open folder that it is `inside`, no link is followed.
+    """
+    follow = 0 if inside is None else os.O_NOFOLLOW
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow, dir_fd=inside)
     except OSError:
         return None
     try:
@@ -94,8 +100,10 @@ def head_text(git_dir: bytes) -> bytes | None:
     return said if _HEAD.fullmatch(said) else None
 
 
-def make_own_folder(place: Path, git_dir: bytes, common_dir: bytes, kept: Mapping[str, str], head: bytes) -> None:
-    """Make the folder that git is given, at `place`, which is not there yet."""
+def make_own_folder(
+    place: Path, git_dir: bytes, common_dir: bytes, kept: Mapping[str, str], head: bytes, *, rules: bool = True
+) -> None:
+    """Make the folder that git is given, at `place`, which is not there yet; with the `rules` of what is ignored."""
     place.mkdir(mode=0o755)
     (place / "HEAD").write_bytes(head + b"\n")
     (place / "config").write_text(_config(kept), encoding="utf-8", errors="surrogateescape")
@@ -103,6 +111,8 @@ def make_own_folder(place: Path, git_dir: bytes, common_dir: bytes, kept: Mappin
     for name in _SHARED:
         _link(common_dir, there, name)
     (place / "info").mkdir(mode=0o755)
+    if not rules:
+        return
     for name in (b"exclude", b"attributes"):
         _link(os.path.join(common_dir, b"info"), os.path.join(there, b"info"), name)
     _link(os.path.join(git_dir, b"info"), os.path.join(there, b"info"), b"sparse-checkout")
@@ -250,8 +260,11 @@ _KNOWN: dict[tuple[object, ...], dict[str, str]] = {}
 """What was taken over of a configuration, by its files as they were: each attempt asks for it as it begins."""
 _KNOWN_MOST = 256
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _INDEX_MOST = 1 << 30
 """Bytes of an index: a million files take a tenth of it."""
+_RULES_MOST = 1 << 20
+"""Bytes of a file that says what of a sparse checkout is there."""
 _AFTER_KILL = 2.0  # seconds; a process that even SIGKILL does not end (a dead network disk) is abandoned
 
 
@@ -262,11 +275,15 @@ class GitFailed(Unavailable):
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder for temporary files that another owner's git can pass through, and nobody else look into."""
-    with tempfile.TemporaryDirectory(prefix="allswell-snapshot-", dir=_passable()) as name:
-        Path(name).chmod(0o711)
-        corner = Path(name) / "git"
+    with tempfile.TemporaryDirectory(prefix="allswell-snapshot-", dir=_passable(), ignore_cleanup_errors=True) as name:
+        place = Path(name)
+        place.chmod(0o711)
+        corner = place / "git"
         corner.mkdir(mode=0o700)
-        yield corner
+        try:
+            yield corner
+        finally:
+            place.chmod(0o700)  # or another owner's process might put files there for as long as they are removed
 
 
 @contextlib.contextmanager
@@ -295,30 +312,45 @@ class Git:
         self.git_dir = os.path.join(top, git_dir or git_dir_of(top))
         """The repository's own, which git itself is never given; and what it shares with other worktrees."""
         self.common_dir = common_dir_of(self.git_dir)
-        self._owner = self._owner_to_serve()
-        if self._owner is not None:
-            os.chown(scratch, *self._owner)
+        self.owner = self._owner_to_serve()
+        """The user and group that git runs as; None: as we do."""
         head = head_text(self.git_dir)
         if head is None or not os.path.isdir(os.path.join(self.common_dir, b"objects")):
             raise GitFailed(f"{os.fsdecode(self.git_dir)} is not a git repository, or its HEAD is broken")
+        self._head = head
+        self._folders = itertools.count()
         self._own = scratch / "repository"
         make_own_folder(self._own, self.git_dir, self.common_dir, self._kept(), head)
-        if self._owner is not None:
-            os.chown(self._own, *self._owner)
+        if self.owner is not None:  # at last: from here on any process of the owner's may put links there
+            os.chown(self._own, *self.owner)
+            os.chown(scratch, *self.owner)
 
-    def _owner_to_serve(self) -> tuple[int, int] | None:
+    def _owner_to_serve(self) -> User | None:
+        """Root serves the repository's owner, and uses no repository of its own for somebody else's files."""
         try:
             owner = os.stat(self.git_dir)
+            if os.geteuid() != 0 or owner.st_uid != 0:
+                return (owner.st_uid, owner.st_gid) if os.geteuid() == 0 else None
+            if os.stat(self.top).st_uid != 0:
+                own = os.lstat(os.path.join(self.top, b".git"))
+                if not stat.S_ISDIR(own.st_mode) or own.st_uid != 0:  # no other user can put a folder of root's there
+                    raise GitFailed("it leads to a repository of root's, and the files here are another's")
         except OSError as error:
             raise GitFailed(f"{os.fsdecode(self.git_dir)} cannot be looked at: {error.strerror}") from error
-        return (owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
+        return None
+
+    def let_in(self, folder: Path, *, writes: bool) -> None:
+        """Let git read a folder beside the scratch folder, or write to it, whoever it runs as."""
+        if self.owner is not None:
+            user, group = self.owner
+            os.chown(folder, user if writes else -1, group)
+            folder.chmod(0o700 if writes else 0o710)  # what is not listed is found by its digest alone
 
     def copy_index(self) -> bool:
         """Copy the repository's index to ours, with its time stamp, by which git knows what is as young; False: none.
 
-        What stands in its place may be anything that whoever works here has put there, and so may the git folder: only
-        a file of the repository's owner is copied, no link is followed, and root looks into no repository of its own
-        for somebody else's files. `GitFailed` for anything else.
+        What stands in its place may be anything that whoever works here has put there: only a file of the repository's
+        owner is copied, and no link is followed. `GitFailed` for anything else.
         """
         try:
             return self._copy_index()
@@ -326,27 +358,42 @@ class Git:
             raise GitFailed(f"the index cannot be copied: {error}") from error
 
     def _copy_index(self) -> bool:
-        if os.geteuid() == 0 and self._owner is None and os.stat(self.top).st_uid != 0:
-            own = os.lstat(os.path.join(self.top, b".git"))
-            if not stat.S_ISDIR(own.st_mode) or own.st_uid != 0:  # a folder of root's cannot be put there by another
-                raise OSError(errno.EPERM, "it leads to a repository of root's, and the files here are another's")
         try:
             opened = os.open(os.path.join(self.git_dir, b"index"), _PLAIN)
         except FileNotFoundError:
             return False
         with open(opened, "rb") as there:
             status = os.fstat(opened)
-            if not stat.S_ISREG(status.st_mode) or (self._owner is not None and status.st_uid != self._owner[0]):
+            if not stat.S_ISREG(status.st_mode) or (self.owner is not None and status.st_uid != self.owner[0]):
                 raise OSError(errno.EPERM, "something else is in its place")
             if status.st_size > _INDEX_MOST:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-            with self.index.open("wb") as ours:
+            self.index.unlink(missing_ok=True)
+            with open(os.open(self.index, os.O_WRONLY | _NEW, 0o644), "wb") as ours:
                 left = status.st_size
                 while left > 0 and (piece := there.read(min(left, 1 << 20))):
                     left -= ours.write(piece)
-        os.utime(self.index, ns=(status.st_atime_ns, status.st_mtime_ns))
-        self.index.chmod(0o644)  # git may run as the repository's owner; the folder around it is closed to others
+                ours.flush()
+                os.utime(ours.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+                os.fchmod(ours.fileno(), 0o644)  # git may run as the owner; the folder around it is closed to others
         return True
+
+    def read_scratch(self, name: str) -> bytes:
+        """A file that was written in the scratch folder, where any process of the owner's may have put something else.
+
+        `GitFailed` for what is no plain file of ours or the owner's.
+        """
+        try:
+            with open(os.open(self.scratch / name, _PLAIN), "rb") as there:
+                status = os.fstat(there.fileno())
+                users = {os.geteuid()} if self.owner is None else {os.geteuid(), self.owner[0]}
+                plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid in users
+                content = there.read(_INDEX_MOST) if plain and status.st_size <= _INDEX_MOST else None
+        except OSError as error:
+            raise GitFailed(f"{name} cannot be read: {error}") from error
+        if content is None:
+            raise GitFailed(f"{name} is not what git wrote")
+        return content
 
     def _kept(self) -> dict[str, str]:
         """The few values of the repository's configuration that are obeyed; to read them runs nothing."""
@@ -382,8 +429,8 @@ class Git:
     def _environment(self) -> dict[str, str]:
         env = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
         env["PATH"] = _absolute_path()
-        if self._owner is not None:  # whose rules of what is ignored hold; git gives up on a home it may not enter
-            env["HOME"] = _home_of(self._owner[0])
+        if self.owner is not None:  # whose rules of what is ignored hold; git gives up on a home it may not enter
+            env["HOME"] = _home_of(self.owner[0])
             env.pop("XDG_CONFIG_HOME", None)
         env |= _SURROUNDINGS
         env["GIT_INDEX_FILE"] = str(self.index)
@@ -401,7 +448,7 @@ class Git:
         stderr: int | IO[bytes],
         extra: Mapping[str, str],
     ) -> subprocess.Popen[bytes]:
-        user, group = self._owner or (None, None)
+        user, group = self.owner or (None, None)
         try:
             return subprocess.Popen(
                 [_program(), *arguments],
@@ -446,17 +493,54 @@ class Git:
         """Whether a commit is part of another one's history."""
         return self.run("merge-base", commit, other, good=(0, 1)).decode().strip() == commit
 
-    def administer(self, *arguments: str | bytes) -> None:
-        """A call on the repository's own git folder, for what cannot be done on ours: `worktree add` and `remove`.
+    def administer(self, *arguments: str | bytes, place: Path | None = None, good: Sequence[int] = (0,)) -> Path:
+        """A call for the making of a worktree, on a git folder of ours, which is made if need be: where that is.
 
-        Of what its configuration names these two run hooks only, which are off in every call; `add` must be told not to
-        check anything out. They work in folders of ours, so root stays root.
+        The repository's own is not given to it: as root it would copy what a link there leads to (sparse-checkout), and
+        from git 2.54 on run what its configuration names as hooks, wherever `core.hooksPath` leads. The folder is new,
+        and lies where the repository's owner cannot write: as root, this works in folders of root's.
         """
-        served, self._owner = self._owner, None
+        if place is None:
+            place = self.scratch.parent / f"worktree{next(self._folders)}"
+            make_own_folder(place, self.git_dir, self.common_dir, self._kept(), self._head, rules=False)
+        served, self.owner = self.owner, None
         try:
-            self._answer([b"--git-dir=" + self.common_dir, *arguments], b"", (0,), _ALONE)
+            self._answer([b"--git-dir=" + os.fsencode(place), *arguments], b"", good, _ALONE)
         finally:
-            self._owner = served
+            self.owner = served
+        return place
+
+    def open_shared(self) -> int:
+        """The folder that all worktrees share, open; `GitFailed` where it is not the owner's who is served."""
+        return self._open(self.common_dir)
+
+    def read_rules(self, path: bytes) -> bytes | None:
+        """A file of the repository's that git would copy for a new worktree; None if it is missing, large or a link."""
+        opened = self._open(self.git_dir)
+        try:
+            with parent_of(path, opened) as (inside, name), open(os.open(name, _PLAIN, dir_fd=inside), "rb") as there:
+                status = os.fstat(there.fileno())
+                if stat.S_ISREG(status.st_mode) and self._is_served(status) and status.st_nlink == 1:
+                    content = there.read(_RULES_MOST + 1)
+                    return content if len(content) <= _RULES_MOST else None
+        except OSError:
+            pass
+        finally:
+            os.close(opened)
+        return None
+
+    def _open(self, folder: bytes) -> int:
+        try:
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise GitFailed(f"{os.fsdecode(folder)} cannot be opened: {error.strerror}") from error
+        if not self._is_served(os.fstat(opened)):
+            os.close(opened)
+            raise GitFailed(f"{os.fsdecode(folder)} belongs to another user than the repository")
+        return opened
+
+    def _is_served(self, status: os.stat_result) -> bool:
+        return self.owner is None or status.st_uid == self.owner[0]
 
     def _on_own_folder(self, arguments: Sequence[str | bytes]) -> list[str | bytes]:
         own = b"--git-dir=" + os.fsencode(self._own)

@@ -14,6 +14,7 @@ import errno
 import hashlib
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -152,11 +153,15 @@ class SavedInGit:
 
     def contents(self, files: list[SavedFile]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
         """The bytes of each file, in turn."""
-        wanted = self._git.scratch / "wanted"
-        wanted.write_text("".join(one.state[1] + "\n" for one in files), encoding="ascii")
         if not files:
             return
-        with wanted.open("rb") as names, self._git.listen("cat-file", "--batch", stdin=names) as out:
+        with tempfile.TemporaryFile() as names:
+            names.write("".join(one.state[1] + "\n" for one in files).encode("ascii"))
+            names.seek(0)
+            yield from self._read(files, names)
+
+    def _read(self, files: list[SavedFile], names: IO[bytes]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
+        with self._git.listen("cat-file", "--batch", stdin=names) as out:
             for one in files:
                 header = out.readline().split(b" ")
                 if len(header) != 3:
@@ -247,6 +252,9 @@ class SavedInFolder:
 # followed: what a snapshot calls `a/b` must not land wherever a link `a` points to. What stands in the way is walked
 # around: `a.recovered/b`.
 
+_GIVEN_BACK = 0o1777
+"""Bits of a file's mode. Whom a program runs as (set-user-ID, set-group-ID) was true of the file's owner then: a file
+that an agent made and root recovers would run as root."""
 Fingerprint = Callable[[int, Iterable[bytes]], str]
 """A digest from a file's size and its chunks."""
 
@@ -254,8 +262,7 @@ Fingerprint = Callable[[int, Iterable[bytes]], str]
 class RecoveryTarget:
     """The folder that files are recovered into."""
 
-    def __init__(self, folder: Path, fingerprint: Fingerprint) -> None:
-        self._fingerprint = fingerprint
+    def __init__(self, folder: Path) -> None:
         self._top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -284,7 +291,7 @@ class RecoveryTarget:
         except OSError:
             return None
 
-    def present(self, path: bytes) -> State | None:
+    def present(self, path: bytes, fingerprint: Fingerprint) -> State | None:
         """What is there now; a folder or anything else that is no file has no equal."""
         mode = self._mode(path)
         if mode is None:
@@ -292,7 +299,7 @@ class RecoveryTarget:
         read = open_file(path, self._top)
         if isinstance(read, OmittedFile):
             return ("", "")
-        return read.mode, self._fingerprint(read.size, read.chunks)
+        return read.mode, fingerprint(read.size, read.chunks)
 
     def write(self, path: bytes, kind: str, mode: int, chunks: Iterable[bytes], *, replace: bool) -> None:
         """Put a file there; `FileExistsError` if there is one and it may not be replaced."""
@@ -314,6 +321,11 @@ class RecoveryTarget:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(draft, dir_fd=folder)
 
+    def remove(self, path: bytes) -> None:
+        """Take a file away, or the link that has its name; no link on the way to it is followed."""
+        with contextlib.suppress(FileNotFoundError), parent_of(path, self._top) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
 
 def _fill(name: bytes, folder: int, mode: int, chunks: Iterable[bytes]) -> None:
     opened = os.open(name, os.O_WRONLY | NEW, 0o600, dir_fd=folder)
@@ -321,8 +333,10 @@ def _fill(name: bytes, folder: int, mode: int, chunks: Iterable[bytes]) -> None:
         for chunk in chunks:
             into.write(chunk)
         into.flush()
-        _give(name, folder)
-        os.fchmod(opened, mode)  # after its owner: changing that takes special bits away
+        if os.geteuid() == 0:  # by its descriptor: another file may have its name by now
+            owner = os.fstat(folder)
+            os.fchown(opened, owner.st_uid, owner.st_gid)
+        os.fchmod(opened, mode & _GIVEN_BACK)
 
 
 def _name(draft: bytes, name: bytes, folder: int) -> None:
@@ -382,7 +396,7 @@ def recover(snapshot: Snapshot, *, into: str | os.PathLike[str] | None = None, a
     elif not folder.is_dir():
         raise Refused("no_folder", f"{folder} is gone; recover into another folder (into=…)", where="snapshot")
     with _saved(snapshot, folder if apply else None) as saved:
-        landing = RecoveryTarget(folder, saved.fingerprint)
+        landing = RecoveryTarget(folder)
         try:
             return _RecoveryPlan(saved, landing, folder, apply=apply).run()
         except OSError as error:
@@ -452,7 +466,7 @@ class _RecoveryPlan:
     def _place(self, one: SavedFile, base: State | None) -> tuple[bytes, bool] | None:
         """Where a file goes and whether it replaces what is there; None if there is nothing to do."""
         path = self._landing.free_path(one.path)
-        present = self._landing.present(path)
+        present = self._landing.present(path, self._saved.fingerprint)
         said = verdict(present, base, one.state)
         if (
             said is FileVerdict.BESIDE
@@ -467,7 +481,7 @@ class _RecoveryPlan:
             path = os.path.join(head, beside(last, number))
             number += 1
             if path not in self._names:
-                said = verdict(self._landing.present(path), None, one.state)
+                said = verdict(self._landing.present(path, self._saved.fingerprint), None, one.state)
         self._names.add(path)
         if said in (FileVerdict.SAME, FileVerdict.LEAVE):
             self._same += 1

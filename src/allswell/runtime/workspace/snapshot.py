@@ -158,7 +158,7 @@ def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: StoredFiles
             if bounds.late():
                 stored.left_out.append(OmittedFile(spell(one.path), OmissionReason.OUT_OF_TIME))
                 continue
-            read = open_file(one.path, top)
+            read = open_file(one.path, top, git.owner)
             if isinstance(read, OmittedFile):
                 stored.left_out.append(read)
                 continue
@@ -177,7 +177,7 @@ def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: StoredFiles
                 stored.torn.append(spell(one.path))
             modes[number] = (one.path, read.mode)
         into.write(b"done\n")
-    for line in marks.read_text(encoding="ascii").splitlines():
+    for line in git.read_scratch(marks.name).decode("ascii").splitlines():
         mark, oid = line[1:].split(" ")
         if int(mark) in modes:
             path, mode = modes[int(mark)]

@@ -17,6 +17,7 @@ that claims to be one and is not is walked, and everything in it counts.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -24,13 +25,14 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from allswell.domain.receipts.snapshot import OmissionReason, OmittedFile, can_be_kept, is_ours, spell
-from allswell.runtime.workspace.files import descend, parent_of
+from allswell.runtime.workspace.files import User, check_right, descend, parent_of
 from allswell.runtime.workspace.git import Git, GitFailed
 
 # Reading a file that somebody may still be writing, and that may not be a file at all.
@@ -72,10 +74,14 @@ def kind(mode: int) -> str:
     return EXECUTABLE if mode & stat.S_IXUSR else REGULAR
 
 
-def open_file(path: bytes, folder: int) -> FileContent | OmittedFile:
-    """The file at `path` below an open folder, or why it cannot be read; its chunks must be taken at once."""
+def open_file(path: bytes, folder: int, reader: User | None = None) -> FileContent | OmittedFile:
+    """The file at `path` below an open folder, or why it cannot be read; its chunks must be taken at once.
+
+    Where root reads it for another `reader`, it is only what that user could read itself.
+    """
+    enter = None if reader is None else partial(check_right, user=reader, right=1)
     try:
-        with parent_of(path, folder) as (inside, name):
+        with parent_of(path, folder, enter=enter) as (inside, name):
             status = os.stat(name, dir_fd=inside, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
                 target = os.readlink(name, dir_fd=inside)
@@ -90,6 +96,8 @@ def open_file(path: bytes, folder: int) -> FileContent | OmittedFile:
         if not stat.S_ISREG(status.st_mode):
             _close(opened)
             return OmittedFile(spell(path), OmissionReason.SPECIAL, "neither a file nor a link")
+        if reader is not None:
+            check_right(status, reader, 4)
         if status.st_size <= WHOLE:
             return _whole(opened)
     except OSError as error:
@@ -413,15 +421,15 @@ def _head(git: Git) -> str | None:
 
 def _copy_index(git: Git, found: Survey) -> bytes | None:
     """Work on a copy from here on; one that git cannot read is kept as it is, and HEAD is looked at in its place."""
-    index = git.index
     if not git.copy_index():
         return None
-    raw = index.read_bytes()
+    raw = git.read_scratch(git.index.name)
     try:
         git.run("ls-files", "-z", "-u")
     except GitFailed:
         found.notes.append("git cannot read the index, so every file was read")
-        index.unlink()
+        with contextlib.suppress(OSError):
+            git.index.unlink()
         if found.head is not None:
             git.run("read-tree", found.head)
     return raw

@@ -15,18 +15,34 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
+import stat
 import tempfile
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from allswell.domain.agents.fleet import as_agent
+from allswell.domain.agents.handover import BaseMoved
 from allswell.domain.receipts.receipt import Branch, Change
 from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.process import KEEPER, ProcessResult, WardenCommand, begin, find_program
-from allswell.runtime.workspace.files import check_in_place, own_folder, read_file, remove_file, write_file
+from allswell.runtime.workspace.files import (
+    FOLDER,
+    NEW,
+    check_in_place,
+    descend,
+    own_folder,
+    parent_of,
+    read_file,
+    remove_file,
+    replace_file,
+    write_all,
+    write_file,
+)
 from allswell.runtime.workspace.git import (
     Git,
     GitFailed,
@@ -44,6 +60,7 @@ from allswell.runtime.workspace.git import (
 # What needs the programs that a repository names (the filters of LFS, for example) is run so and in no other way: they
 # get what the agent gets, and can do what it could do anyway. The supervisor itself runs none of them.
 
+K = TypeVar("K")
 _GRACE = 2_000
 _BEYOND = 5.0
 """Seconds after its end is ordered in which a command must be over."""
@@ -108,6 +125,10 @@ def _verb(argv: tuple[str, ...]) -> str:
     return ""
 
 
+_HOOKS = (
+    *("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "pre-merge-commit", "post-merge"),
+    *("post-checkout", "post-rewrite", "post-index-change", "reference-transaction", "pre-auto-gc"),
+)
 QUIET = tuple(
     word
     for setting in (
@@ -118,11 +139,26 @@ QUIET = tuple(
         "maintenance.auto=false",
         "advice.addEmbeddedRepo=false",
         "submodule.recurse=false",
+        # A hook that a configuration names is not in the folder of hooks; from git 2.55 on its event can be ended.
+        *(f"hook.{event}.enabled=false" for event in _HOOKS),
     )
     for word in ("-c", setting)
 )
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
 _CONFLICTS = ("DD", "AU", "UD", "UA", "DU", "AA", "UU")
+_MERGE = (
+    *("merge", "--no-ff", "--commit", "--no-squash", "--no-edit", "--no-verify", "--no-verify-signatures"),
+    *("--no-autostash", "--no-rerere-autoupdate", "--quiet"),
+)
+"""A merge commit and nothing else, whatever the configuration says of merges."""
+_MERGING, _BEGUN, _RESOLVING = "merging", "begun", "resolving"
+"""How far a worktree is with the work of its task's needs, as the note beside it says."""
+_CONFLICTS_TOLD = 5
+_WITH_MARKS = ("UU", "AA")
+"""Conflicts that git leaves in the file, between marks; of the others, and of binary files, only `git add` tells."""
+_MARKS = re.compile(rb"^(?:<{7}|>{7})(?: |\r?$)", re.MULTILINE)
+_RESOLVED_MOST = 16 << 20
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 GIT_LIMIT = 60_000
 """Milliseconds that one call of git may take."""
 _HEADS = "ref: refs/heads/"
@@ -150,6 +186,23 @@ class LeftoverWork:
         return any(how in _CONFLICTS for how in self.paths.values())
 
 
+@dataclass(frozen=True)
+class MergeConflict:
+    """Why a commit cannot be merged."""
+
+    message: str
+    """What git says."""
+    files: Sequence[str]
+    """Where the two sides contradict each other; spelled."""
+
+    def __str__(self) -> str:
+        if not self.files:
+            return self.message
+        more = len(self.files) - _CONFLICTS_TOLD
+        named = ", ".join(self.files[:_CONFLICTS_TOLD])
+        return f"conflicts in {named} and {more} more" if more > 0 else f"conflicts in {named}"
+
+
 class Worktree:
     """A worktree that was made for a task."""
 
@@ -159,6 +212,7 @@ class Worktree:
         self.top = top
         """The working tree that it was made of."""
         self._base = path.with_name(path.name + ".base")
+        self._needs = path.with_name(path.name + ".needs")
 
     @property
     def base(self) -> str | None:
@@ -214,11 +268,13 @@ class Worktree:
         """Commit on its branch what is not committed, as far as that can be; what is left then.
 
         An agent that has gone to another branch, or is amid a merge or a rebase, has left what only a person can judge:
-        that stays as it is.
+        that stays as it is. One that was to resolve a conflict has done so once its marks are gone.
         """
         found = await self.left(errands)
         inside = found.repositories
-        if found.head != _HEADS + self.branch or found.conflicts or len(inside) == len(found.paths):
+        if found.head != _HEADS + self.branch or len(inside) == len(found.paths):
+            return found
+        if found.conflicts and not (self._note() == _RESOLVING and await asyncio.to_thread(self._is_resolved, found)):
             return found
         own = self.own_git_dir()
         git = self._git(own)
@@ -239,6 +295,101 @@ class Worktree:
         listed = (await errands.run(*git, "config", "--list", "-z", "--name-only")).decode("utf-8", "replace")
         known = {name.lower() for name in listed.split("\0")}
         return [word for key, value in _OURS.items() if key not in known for word in ("-c", f"{key}={value}")]
+
+    # --- what other tasks have done (docs/adr/0079) -------------------------------------------------------------------
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether an agent has begun in it with its needs' work: nothing more is merged into it then."""
+        return self._note() in (_BEGUN, _RESOLVING)
+
+    def begin(self, *, resolving: bool = False) -> None:
+        """From here on the worktree is its agent's; `resolving`: with a conflict that it is to resolve."""
+        replace_file(self._needs, (_RESOLVING if resolving else _BEGUN).encode())
+
+    async def merge(self, errands: SandboxedCommands, commit: str, message: str) -> MergeConflict | None:
+        """Merge a commit; what stands in the way of that, which leaves it half merged, or None.
+
+        What it replaces must be committed. A merge that is not finished, however that came, is taken back by `undo`.
+        """
+        replace_file(self._needs, f"{_MERGING} {commit}".encode())
+        try:
+            identity = await self._identity(errands, self._git(self.own_git_dir()))
+            await self.run(errands, *identity, *_MERGE, "-m", message, commit)
+        except Unavailable as error:
+            return MergeConflict(error.message, await self.unmerged(errands))
+        return None
+
+    async def unmerged(self, errands: SandboxedCommands) -> list[str]:
+        """The files in which a merge has met a conflict."""
+        names = await self.run(errands, "diff", "--name-only", "--no-ext-diff", "--diff-filter=U", "-z")
+        return [spell(name) for name in names.split(b"\0") if name]
+
+    async def undo(self, errands: SandboxedCommands, to: str = "HEAD") -> None:
+        """Go back to a commit from a merge, where one was begun; also by a process that was killed in it.
+
+        Files that it has brought and git does not know of yet are taken away by making them known first.
+        """
+        state, _, commit = self._note().partition(" ")
+        if state != _MERGING or not re.match(OBJECT, commit):
+            return
+        (self.own_git_dir() / "index.lock").unlink(missing_ok=True)
+        await self.run(errands, "read-tree", "--reset", "-u", commit)
+        await self.run(errands, "reset", "--hard", "-q", to)
+        remove_file(self._needs)
+
+    def follow_base(self, commits: Collection[str]) -> None:
+        """Have its own work begin behind the merges of these commits with which its branch begins. It blocks."""
+        base, head = self.base, head_of(self.path)
+        if base is None or head is None or base == head:
+            return
+        behind = base
+        with git_of(self.top, GIT_LIMIT) as git:
+            log = git.run("rev-list", "--first-parent", "--parents", "--reverse", f"{base}..{head}").decode()
+        for line in log.splitlines():
+            commit, *parents = line.split()
+            if len(parents) != 2 or parents[0] != behind or parents[1] not in commits:
+                break
+            behind = commit
+        if behind != base:
+            replace_file(self._base, f"{behind}\n".encode())
+
+    def has_commits(self, commits: Mapping[K, str]) -> set[K]:
+        """The keys of those commits that are part of what stands in it. It blocks."""
+        head = head_of(self.path)
+        if head is None or not commits:
+            return set()
+        with git_of(self.top, GIT_LIMIT) as git:
+            return {key for key, commit in commits.items() if git.is_part_of(commit, head)}
+
+    def is_behind(self) -> bool:
+        """Whether nothing is committed in it, and its repository has checked out what it does not have. It blocks."""
+        own, head = head_of(self.path), head_of(self.top)
+        if own is None or head is None or own != self.base:
+            return False
+        with git_of(self.top, GIT_LIMIT) as git:
+            return not git.is_part_of(head, own)
+
+    def _is_resolved(self, left: LeftoverWork) -> bool:
+        """Whether no file with a conflict has its marks any more; what has none, and what cannot be read, is not."""
+        try:
+            opened = os.open(self.path, FOLDER)
+        except OSError:
+            return False
+        try:
+            return all(
+                how in _WITH_MARKS and _has_no_marks(os.fsencode(path), opened)
+                for path, how in left.paths.items()
+                if how in _CONFLICTS
+            )
+        finally:
+            os.close(opened)
+
+    def _note(self) -> str:
+        try:
+            return read_file(self._needs, _NAME).decode("ascii", "replace").strip()
+        except OSError:
+            return ""
 
     # --- as the supervisor: nothing of the repository's runs ----------------------------------------------------------
 
@@ -281,12 +432,23 @@ class Worktree:
 
     def remove(self, *, with_branch: bool = False) -> None:
         """Remove it, whatever is in it; its branch stays unless nothing was ever committed there. It blocks."""
-        self.own_git_dir()
+        own = self.own_git_dir()
         with git_of(self.top, GIT_LIMIT) as git:
-            git.administer("worktree", "remove", "--force", os.fsencode(self.path))
+            remove_worktree(git, self.path, own.name)
             if with_branch and self.base is not None:
                 git.run("update-ref", "-d", f"refs/heads/{self.branch}", self.base)
-        remove_file(self._base)
+        for note in (self._needs, self._base):
+            remove_file(note)
+
+
+def _has_no_marks(path: bytes, top: int) -> bool:
+    """Whether a file, below an open folder, is text without the marks of a conflict."""
+    try:
+        with parent_of(path, top) as (inside, name), open(os.open(name, _PLAIN, dir_fd=inside), "rb") as file:
+            content = file.read(_RESOLVED_MOST + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b"\0"
+    except OSError:
+        return False
+    return len(content) <= _RESOLVED_MOST and b"\0" not in content and _MARKS.search(content) is None
 
 
 # The branch of a task: `allswell/write-the-parser-7x2k`, after its name and the end of its id.
@@ -297,6 +459,12 @@ class Worktree:
 
 _SLUG = 40
 _TAIL = 4
+_BRANCH_NAME = re.compile(r"(?!.*(?:\.\.|@\{|//))[^\0-\x20\x7f~^:?*\[\\]{1,200}")
+
+
+def is_branch_name(name: str) -> bool:
+    """Whether what a receipt calls a branch can be one: it becomes a part of an argument of git's."""
+    return _BRANCH_NAME.fullmatch(name) is not None
 
 
 def readable_branch(task: str, title: str) -> str:
@@ -375,14 +543,189 @@ def _add(tree: Worktree, base: Path | None) -> None:
             write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
         if there is None:
             git.run("update-ref", ref, head, "")
-        force = () if base is None else ("-f",)
-        git.administer("worktree", "add", *force, "--no-checkout", os.fsencode(tree.path), tree.branch)
+        force = () if base is None else ("--force",)
+        add_worktree(git, tree.path, *force, tree.branch)
+
+
+# Making and removing a worktree: git makes it in a git folder of ours, and what it wrote there is put into the
+# repository's by descriptors. Neither the repository's configuration nor a link in it counts for anything.
+
+_WORKTREES = b"worktrees"
+_RULES = (b"info/sparse-checkout", b"config.worktree")
+"""What git copies for a new worktree."""
+_NOT_COPIED = ("core.worktree", "core.bare")
+_SAME_NAME = 1_000
+
+
+def add_worktree(git: Git, path: Path, *words: str) -> None:
+    """`git worktree add --no-checkout` with these words, the last of which says what it stands on. It blocks."""
+    target = os.fsencode(path)
+    place = git.administer("worktree", "add", "--no-checkout", *words[:-1], target, words[-1])
+    try:
+        (made,) = (place / "worktrees").iterdir()
+        for name in _RULES:
+            _add_rules(git, place, made, name)
+        name = _put_in_place(git, made, target, words)
+        folder = os.open(path, FOLDER)
+        try:
+            os.unlink(".git", dir_fd=folder)
+            there = os.path.join(os.path.realpath(git.common_dir), _WORKTREES, name)
+            _write_new(b".git", folder, b"gitdir: " + there + b"\n")
+        finally:
+            os.close(folder)
+    except BaseException as error:
+        shutil.rmtree(path, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise GitFailed(f"the worktree {path} cannot be put into the repository: {error}") from error
+        raise
+
+
+def remove_worktree(git: Git, path: Path, name: str) -> None:
+    """Remove a worktree, whatever is in it, and its folder of that name in the repository. It blocks."""
+    try:
+        with _places(git) as places:
+            folder = descend(places, [os.fsencode(name)])
+            try:
+                back = Path(os.fsdecode((read_small(b"gitdir", inside=folder) or b"").strip()))
+                if back.resolve() != (path / ".git").resolve():
+                    raise GitFailed(f"{name} in the repository is not of {path}")
+                if _is_locked(folder):
+                    raise GitFailed(f"{path} is locked; run: git worktree unlock {path}")
+            finally:
+                os.close(folder)
+            shutil.rmtree(path)
+            shutil.rmtree(name, dir_fd=places)
+    except OSError as error:
+        raise GitFailed(f"the worktree {path} cannot be removed: {error}") from error
+
+
+@contextlib.contextmanager
+def _places(git: Git, *, make: bool = False) -> Iterator[int]:
+    """The open folder in which a repository has a folder for each of its worktrees."""
+    shared = git.open_shared()
+    try:
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(_WORKTREES, 0o777, dir_fd=shared)
+        places = descend(shared, [_WORKTREES])
+        try:
+            yield places
+        finally:
+            os.close(places)
+            with contextlib.suppress(OSError):  # it has others
+                os.rmdir(_WORKTREES, dir_fd=shared)
+    finally:
+        os.close(shared)
+
+
+def _is_locked(folder: int) -> bool:
+    try:
+        os.stat("locked", dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _add_rules(git: Git, place: Path, made: Path, name: bytes) -> None:
+    """What of a sparse checkout is there, as git would copy it."""
+    content = git.read_rules(name)
+    if content is None:
+        return
+    path = made / os.fsdecode(name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    if name == b"config.worktree":
+        try:
+            for key in _NOT_COPIED:
+                git.administer("config", "--file", str(path), "--unset-all", key, place=place, good=(0, 5))
+        except GitFailed:  # git could not read it either
+            path.unlink()
+
+
+def _put_in_place(git: Git, made: Path, target: bytes, words: Sequence[str]) -> bytes:
+    """Copy what git has made into the repository; the name that it has there."""
+    with _places(git, make=True) as places:
+        _check_free(places, target, words)
+        for number in range(_SAME_NAME):
+            name = os.fsencode(made.name) + (b"%d" % number if number else b"")
+            try:
+                os.mkdir(name, 0o777, dir_fd=places)
+            except FileExistsError:
+                continue
+            _copy(made, places, name)
+            return name
+    raise GitFailed(f"the repository has {_SAME_NAME} worktrees that are called {made.name}")
+
+
+def _check_free(places: int, target: bytes, words: Sequence[str]) -> None:
+    """Forget what is registered for the same place; `GitFailed` where that or the branch is in use."""
+    for name in os.listdir(places):
+        entry = os.fsencode(name)
+        try:
+            folder = descend(places, [entry])
+        except OSError:
+            continue
+        try:
+            said = (read_small(b"gitdir", inside=folder) or b"").strip()
+            if said == os.path.join(target, b".git"):
+                if "--force" not in words or _is_locked(folder):
+                    raise GitFailed(f"{os.fsdecode(target)} is registered as a worktree already")
+                shutil.rmtree(name, dir_fd=places)
+            elif "--force" not in words and (read_small(b"HEAD", inside=folder) or b"").strip() == os.fsencode(
+                f"{_HEADS}{words[-1]}"
+            ):
+                raise GitFailed(f"{words[-1]} is checked out at {os.fsdecode(os.path.dirname(said))}")
+        finally:
+            os.close(folder)
+
+
+def _copy(source: Path, inside: int, name: bytes) -> None:
+    folder = os.open(name, FOLDER, dir_fd=inside)
+    try:
+        for path in source.iterdir():
+            entry = os.fsencode(path.name)
+            if path.is_dir():
+                os.mkdir(entry, 0o777, dir_fd=folder)
+                _copy(path, folder, entry)
+            else:
+                _write_new(entry, folder, path.read_bytes())
+    finally:
+        os.close(folder)
+
+
+def _write_new(name: bytes, folder: int, content: bytes) -> None:
+    opened = os.open(name, os.O_WRONLY | NEW, 0o666, dir_fd=folder)
+    try:
+        write_all(opened, content)
+    finally:
+        os.close(opened)
 
 
 def _fork(git: Git, commit: str) -> str:
     """Where a commit's history leaves what is checked out; where they share none, that itself."""
     head = git.commit_at("HEAD") or commit
     return git.run("merge-base", head, commit, good=(0, 1)).decode().strip() or head
+
+
+def moved_on(path: Path) -> BaseMoved | None:
+    """What the repository of a task's worktree has checked out that the worktree has not; None where that is nothing.
+
+    None, too, where there is no worktree, or git cannot say. It blocks.
+    """
+    if not os.path.lexists(path / ".git"):
+        return None
+    try:
+        shared = os.path.realpath(os.fsdecode(common_dir_of(git_dir_of(os.fsencode(path)))))
+        Worktree(top := Path(shared).parent, path, "").own_git_dir()
+        own, head = head_of(path), head_of(top)
+        if own is None or head is None:
+            return None
+        with git_of(top, GIT_LIMIT) as git:
+            count = int(git.run("rev-list", "--count", f"{own}..{head}"))
+        said = (head_text(git_dir_of(os.fsencode(top))) or b"").decode("utf-8", "replace").strip()
+    except (Unavailable, Refused, OSError, ValueError):
+        return None
+    return BaseMoved(said.removeprefix(_HEADS) if said.startswith(_HEADS) else head[:12], count) if count else None
 
 
 def is_merged(repository: str, commit: str) -> bool | None:
