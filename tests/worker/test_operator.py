@@ -66,7 +66,7 @@ def test_an_operator_retries_cancels_and_completes(stage: Stage, tmp_path: Path)
     for message, choice in ((retried, "retry"), (cancelled, "cancel"), (completed, "complete")):
         said = allswell(stage, tmp_path, "answer", mine[message]["question_id"], choice, "--by", "eve", "--yes")
         assert said.code == 0, said.err
-        assert "a worker carries it out" in said.out
+        assert "A worker carries it out" in said.out
     shown = allswell(stage, tmp_path, "worker", "status").out
     assert "3 answered, not yet applied" in shown
     again = allswell(stage, tmp_path, "answer", mine[retried]["question_id"], "cancel", "--yes")

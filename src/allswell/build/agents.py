@@ -55,7 +55,7 @@ from allswell.domain.build.line import (
 from allswell.domain.build.state import BUILD_OVER
 from allswell.runtime.process.command import allowed_environment
 from allswell.runtime.workspace.worktree import make_own_worktree
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 _log = logging.getLogger("allswell.build")
 _SHARE = 3

@@ -79,7 +79,7 @@ from allswell.domain.lease.audit import Audited
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import Bug, LeaseLost, Refused
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 # Carrying out what the rules of a build have decided, on the watch.
 #

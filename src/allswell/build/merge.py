@@ -27,7 +27,7 @@ from allswell.domain.ids import Millis
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.process.command import allowed_environment
 from allswell.runtime.workspace.git import Git, find_top, git_dir_of, git_of, head_of, head_text
-from allswell.runtime.workspace.worktree import QUIET, SandboxedCommands, Worktree
+from allswell.runtime.workspace.worktree import QUIET, SandboxedCommands, Worktree, add_worktree
 
 _log = logging.getLogger("allswell.build")
 Merge = Callable[[str], Awaitable[str]]
@@ -144,8 +144,7 @@ class GitMerge:
                 await asyncio.to_thread(shutil.rmtree, self._tree.path, ignore_errors=True)
             else:
                 return
-        words = ("worktree", "add", "--detach", "--force", "--no-checkout", str(self._tree.path), base)
-        await self._git(lambda git: git.administer(*words))
+        await self._git(lambda git: add_worktree(git, self._tree.path, "--detach", "--force", base))
         await self._tree.check_out(self._errands)
 
     async def _take_back_ours(self) -> None:

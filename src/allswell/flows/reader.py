@@ -21,7 +21,7 @@ from allswell.domain.check.scopes import Need, StepFigures
 from allswell.domain.receipts.snapshot import can_be_kept
 from allswell.domain.scopes import ScopeKind, Timeouts, positive
 from allswell.domain.service.retry import RetryPolicy
-from allswell.domain.task.policy import Policy, broken_rules
+from allswell.domain.task.model import Policy, broken_rules
 from allswell.errors import Refused
 from allswell.flows.loader import INCOMPLETE, LEADS_OUT, MappingEntry, Scalar, YamlNode, YamlProblems, offer
 from allswell.flows.spec import (

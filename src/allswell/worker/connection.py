@@ -21,10 +21,10 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import psycopg
-from psycopg.abc import Params, Query
+from psycopg.abc import Params, Query, QueryNoTemplate
 from psycopg.copy import AsyncWriter, Writer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
@@ -35,10 +35,6 @@ from psycopg.sql import Composable
 from allswell.domain.worker.limits import Layers, statement_cap
 from allswell.domain.worker.message import too_slow
 from allswell.worker.errors import OutOfTime, sentence
-
-if TYPE_CHECKING:
-    from psycopg.abc import QueryNoTemplate
-
 
 # How long the next statement of a handler may take: its own limit, or what is left of the message's visibility.
 

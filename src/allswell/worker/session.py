@@ -48,7 +48,7 @@ from allswell.domain.worker.message import (
 )
 from allswell.runtime.calls import Threads
 from allswell.timing.scopes import Scope
-from allswell.worker.attempt import MessageAttempt, MessagesInHand
+from allswell.worker.attempt import HandlerLoop, MessageAttempt, MessagesInHand
 from allswell.worker.connection import (
     SET_CAP,
     AsyncHandlerConnection,
@@ -59,7 +59,6 @@ from allswell.worker.connection import (
 )
 from allswell.worker.errors import BusinessFailure, cancelled_by, sentence, told
 from allswell.worker.escalation import MessageEscalation
-from allswell.worker.event_loop import HandlerLoop
 from allswell.worker.handlers import Handlers, WorkerPlan
 from allswell.worker.metrics import RepeatedLog, WorkerMetrics
 from allswell.worker.queue import Queue, QueueMessage, QueueToken, end_of_batch

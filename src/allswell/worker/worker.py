@@ -28,11 +28,10 @@ from psycopg_pool import ConnectionPool
 from allswell.domain.worker.limits import LONGEST_SECONDS, STUCK_GRACE, Layers, WorkerCondition, spent
 from allswell.domain.worker.message import MessagePolicy
 from allswell.errors import Refused
-from allswell.worker.attempt import MessageAttempt, MessagesInHand
+from allswell.worker.attempt import HandlerLoop, MessageAttempt, MessagesInHand
 from allswell.worker.connection import SET_CAP, HandlerConnection
 from allswell.worker.errors import sentence
 from allswell.worker.escalation import MessageEscalation
-from allswell.worker.event_loop import HandlerLoop
 from allswell.worker.handlers import Function, Handlers, HookFunction, WorkerHook, WorkerPlan, checked_plan
 from allswell.worker.metrics import RepeatedLog, WorkerMetrics
 from allswell.worker.queue import Queue, QueueToken

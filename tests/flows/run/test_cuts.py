@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.receipts.step import Capture, StepReceipt, StepStatus, TimeoutRecord
+from allswell.domain.receipts.step import Capture, RunVerdict, StepReceipt, StepStatus, TimeoutRecord
 from allswell.errors import Refused
 from allswell.flows.run.folder import FlowEvent, find_base
-from allswell.flows.run.runner import RunVerdict
 from allswell.flows.run.state import look
 from allswell.runtime.workspace.files import read, read_lines
 from tests.flows.run.stage import CutHere, Disk, Play, flow, run, seen

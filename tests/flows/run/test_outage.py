@@ -11,12 +11,13 @@ import pytest
 
 from allswell import Watch, make_watch
 from allswell.app import store_for
+from allswell.domain.receipts.step import RunVerdict
 from allswell.engine.timings import Timings
 from allswell.errors import Unavailable
 from allswell.flows.run.folder import FlowEvent, RunBase
 from allswell.flows.run.plan import given_inputs
 from allswell.flows.run.resume import free_dead, go_on, settle_dead
-from allswell.flows.run.runner import FlowStart, Runner, RunVerdict, Summary, begin, make_site
+from allswell.flows.run.runner import FlowStart, Runner, Summary, begin, make_site
 from allswell.flows.run.state import look as look_at
 from allswell.flows.schema import load_flow
 from allswell.runtime.deadlines import use_limits

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from allswell.domain.ids import RunId
-from allswell.domain.receipts.step import FinalAction, StepStatus
+from allswell.domain.receipts.step import FinalAction, RunVerdict, StepStatus
 from allswell.flows.run import plan
-from allswell.flows.run.runner import Runner, RunVerdict
+from allswell.flows.run.runner import Runner
 from allswell.flows.schema import load_flow
 from tests.flows.run.stage import HERE, Disk, Play, flow, run, seen
 from tests.flows.run.test_files import validate

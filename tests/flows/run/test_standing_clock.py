@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.flows.run.runner import RunVerdict
+from allswell.domain.receipts.step import RunVerdict
 from tests.flows.run.stage import Play, flow, run, seen
 
 MINUTE = 60

@@ -41,6 +41,7 @@ from allswell.flows.spec import AgentPrompt, Function, Lookup, OutputSpec, RunCo
 from allswell.runtime.attempt import AttemptLimits, order_for
 from allswell.runtime.attempt.launch import PLACE, LaunchSpec, handover_of, shortened
 from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.attempt.warm import last_receipt
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import stamp
 from allswell.runtime.workspace.git import branch_of, find_top, head_of
@@ -261,7 +262,8 @@ class StepAttempt:
 
     async def _work(self) -> StepOutcome:
         """Do it; with an audit, again with what was found, until it passes or has failed too often."""
-        self._handover, self._urgent = handover_of(self.lease, StateDir(self.job.home), self.number)
+        home = StateDir(self.job.home)
+        self._handover, self._urgent = handover_of(self.lease, last_receipt(self.lease, home), home, self.number)
         found: _LastFailure | None = None
         history: list[AuditVerdict | HumanDecision] = []
         if self.job.audit is not None and self.number > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from allswell.flows.run.context import RunContext, StepOutcome, failed
 from allswell.flows.run.plan import PRINTED_MOST, MemberJob, StepResult
 from allswell.flows.run.timeouts import Capturing, TimeoutCut
 from allswell.flows.spec import AgentPrompt, Flow, RunCommand
+from allswell.runtime.agents.run import PROMPT, client_of
 from allswell.runtime.attempt import AttemptLimits, AttemptOutcome, AttemptRunner, order_for
 from allswell.runtime.attempt.launch import LaunchSpec
 from allswell.runtime.attempt.verification import watch_over
@@ -236,7 +238,10 @@ def words_for(
         "orders_file": str(prompt_file.with_suffix(".orders")),
     }
     env = {name: fill(value, places) for name, value in spec.env.items()}
-    return [fill(word, places) for word in spec.command], env
+    words = [fill(word, places) for word in spec.argv]
+    if spec.acp:
+        return client_of(words, ""), {**env, PROMPT: str(prompt_file)}
+    return words, env
 
 
 def order_of_agent(
@@ -245,10 +250,11 @@ def order_of_agent(
     """The order for an attempt by an agent; the prompt is in its file when this returns."""
     write_file(prompt_file, prompt.encode("utf-8", "surrogateescape"))
     argv, env = words_for(spec, job, prompt, prompt_file, lease, handover)
-    limits = AttemptLimits(idle=spec.idle, grace=spec.grace, longer_idle=longer_idle(spec))
-    return order_for(
+    limits = AttemptLimits(idle=spec.idle, grace=spec.grace, repeats=spec.repeats, longer_idle=longer_idle(spec))
+    order = order_for(
         argv, cwd=job.folder, env={**env, **job.env}, hand_on=spec.pass_env, limits=limits, folder=job.folder
     )
+    return dataclasses.replace(order, cancels=bool(spec.acp))
 
 
 # The verification of a step (`verify:`): the command that must pass before the step is done.

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,35 +27,20 @@ from allswell.flows.run.context import RunContext, StepOutcome, failed
 from allswell.flows.run.plan import MemberJob
 from allswell.flows.run.timeouts import BaselineNotes, Capturing, TimeoutCut
 from allswell.flows.spec import Function
+from allswell.runtime.agents.function import FunctionCall, load_function
 from allswell.runtime.attempt.launch import PLACE
 from allswell.runtime.call_timeouts import CallTimeout, CallTimeouts
 from allswell.runtime.calls import contained, left
 from allswell.runtime.deadlines import limits, run, step
-from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
-from allswell.runtime.process.leftovers import Spawner, install, spawner
-from allswell.runtime.propagation import in_attempt
+from allswell.runtime.guard.transport import expense_of
 from allswell.timing.loops import running_loop
 from allswell.timing.scopes import Scope, ScopeTimeout
 
 
 def find_function(named: Function, folder: str) -> Callable[..., object]:
     """The function that a step names, looked for from the flow's folder; `Refused` where it is not there."""
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     whole = f"{named.module}:{named.function}"
-    try:
-        found: object = importlib.import_module(named.module)
-    except ModuleNotFoundError as error:
-        where = "" if error.name == named.module else f", which needs {error.name}, and that is not installed"
-        raise Refused("no_function", f"there is no module {named.module}{where}", where=whole) from None
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        text = f"the module {named.module} cannot be imported: {type(error).__name__}: {error}"
-        raise Refused("no_function", text, where=whole) from error
-    for name in named.function.split("."):
-        found = getattr(found, name, None)
-    if not callable(found):
-        raise Refused("no_function", f"{named.module} has no function {named.function}", where=whole)
-    return found
+    return load_function(whole, folder, where=whole)
 
 
 class FunctionWork:
@@ -80,7 +63,8 @@ class FunctionWork:
         self._lease = lease
         self._noted = False
         self._number = job.tried + lease.attempt
-        self._ledger = ExchangeLedger()
+        self._call = FunctionCall(f"{lease.task}.{lease.attempt}", handover)
+        self._ledger = self._call.ledger
         self._capturing = capturing
         self._cut = cut
         self._working: asyncio.Future[object] | None = None
@@ -92,7 +76,6 @@ class FunctionWork:
         self._keeping: list[asyncio.Future[None]] = []
         self._ended_by: CallTimeout | None = None
         """The timeout of a call by which the function has ended."""
-        self._spawner = Spawner(f"{lease.task}.{lease.attempt}")
 
     async def run(self) -> StepOutcome:
         """Call it, at most until the step's time is up; what models were asked in it is kept."""
@@ -155,11 +138,8 @@ class FunctionWork:
 
     async def _end_processes(self) -> None:
         """End what the function has started and left running, however its call ended."""
-        if not self._spawner.close():
-            return
         at_once = self._stopped is not None and self._stopped[1]
-        left = await self._site.aside(lambda: self._spawner.end(0 if at_once else limits().grace))
-        if left:
+        if left := await self._call.end_processes(lambda: 0 if at_once else limits().grace):
             self._site.tell("step_processes_ended", self._job.id, self._number, processes=named(left))
 
     async def _called(self) -> StepOutcome:
@@ -176,13 +156,8 @@ class FunctionWork:
             return StepOutcome(status=StepStatus.TIMEOUT, error="its time was up before it began", cut=self._cut)
         scope = step(self._job.id, timeout_override=self._remaining)
         inputs = {name: _with_handover(value, self._handover) for name, value in self._work.inputs.items()}
-        install()
-        before, outside = in_ledger.set(self._ledger), in_attempt.set(self._handover)  # which the call inherits
-        alone, recorded = spawner.set(self._spawner), self._timeouts.begin()
-        working = self._working = asyncio.ensure_future(run(scope, contained(function), **inputs))
-        in_ledger.reset(before)
-        in_attempt.reset(outside)
-        spawner.reset(alone)
+        recorded = self._timeouts.begin()  # which the call inherits
+        working = self._working = self._call.begin(run(scope, contained(function), **inputs))
         self._timeouts.end(recorded)
         working.add_done_callback(self._ended)
         if self._stopped is not None:

@@ -17,8 +17,7 @@ from allswell.domain.receipts.step import Artifact
 from allswell.domain.rules.command import NewTask
 from allswell.domain.scopes import Timeouts
 from allswell.domain.service.retry import RetryPolicy
-from allswell.domain.task.model import CarriedHistory
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import CarriedHistory, Policy
 from allswell.domain.task.submit import NEEDS_MAX
 from allswell.domain.values import nearest, to_json
 from allswell.engine.ids import task_for_key

@@ -13,11 +13,11 @@ the lock knows that earlier runners on this machine are gone, and need not wait 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import difflib
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -30,8 +30,7 @@ from allswell.domain.receipts.snapshot import Snapshot, SnapshotLimits, spell, u
 from allswell.domain.receipts.step import ContextForResume, Phase, StepChanges, StepReceipt, StepStatus, WorkSpan
 from allswell.domain.rules.command import NewTask
 from allswell.domain.run.run import Run
-from allswell.domain.task.model import State, TaskRow, carried
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy, State, TaskRow, carried
 from allswell.engine.ids import task_for_key
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
@@ -50,8 +49,8 @@ from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.baseline import Baseline, PathBefore, before, read_baseline
 from allswell.runtime.workspace.files import stamp
 from allswell.runtime.workspace.git import git_of
+from allswell.runtime.workspace.recover import RecoveryTarget
 from allswell.runtime.workspace.snapshot import take
-from allswell.runtime.workspace.survey import LINK
 
 
 def changes_in_file(base: RunBase, now: bytes) -> str:
@@ -403,7 +402,8 @@ def _put_back(place: Path, then: Baseline, changes: StepChanges, paths: Sequence
     committed: set[str] = set()
     if head is not None:
         committed = _check_out(top, head, [path for path in safe if path not in noted])
-    made = [path for path in safe if path not in committed and _made(top, path, before(place, then, path))]
+    with closing(RecoveryTarget(top)) as target:
+        made = [path for path in safe if path not in committed and _made(target, path, before(place, then, path))]
     return [path for path in paths if path not in committed and path not in made]
 
 
@@ -413,28 +413,15 @@ def _is_inside(top: Path, path: str) -> bool:
     return folder.resolve() == folder
 
 
-def _made(top: Path, path: str, was: PathBefore) -> bool:
+def _made(top: RecoveryTarget, path: str, was: PathBefore) -> bool:
     """Make one path what it was, wholly or not at all; whether that went well."""
-    target = top / os.fsdecode(unspell(path))
     if was.where not in ("absent", "kept"):
         return False
     try:
         if was.where == "absent":
-            target.unlink(missing_ok=True)
-            return True
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{os.urandom(6).hex()}.allswell")
-        content = was.content or b""
-        try:
-            if was.kind == LINK:
-                draft.symlink_to(os.fsdecode(content))
-            else:
-                draft.write_bytes(content)
-                draft.chmod(was.mode or 0o644)
-            draft.replace(target)
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink()
+            top.remove(unspell(path))
+        else:
+            top.write(unspell(path), was.kind, was.mode or 0o644, (was.content or b"",), replace=True)
     except OSError:
         return False
     return True

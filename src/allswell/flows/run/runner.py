@@ -19,16 +19,14 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from allswell.domain.ids import RunId, TaskId
-from allswell.domain.receipts.step import StepReceipt, StepStatus
+from allswell.domain.receipts.step import RunVerdict, StepReceipt, StepStatus
 from allswell.domain.rules.event import INVOKE_WORKFLOW, OPERATION, OUTCOME, RUN, WORKFLOW_NAME
-from allswell.domain.task.model import ENDS, State, TaskFilter, TaskRow
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import ENDS, Policy, State, TaskFilter, TaskRow
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Waiter
 from allswell.engine.watch import Watch
@@ -57,16 +55,6 @@ _UNWRITTEN = 2
 """For each step that may run, so many others may be done and still have to be written down."""
 _TOGETHER = 0.002
 """Seconds in which steps that end together are waited for, so that what follows is claimed in one go."""
-
-
-class RunVerdict(StrEnum):
-    """How a run stands when its runner stops."""
-
-    DONE = "done"
-    FAILED = "failed"
-    NEEDS_HUMAN = "needs_human"
-    TIMED_OUT = "timed_out"
-    INTERRUPTED = "interrupted"
 
 
 class Summary(msgspec.Struct, frozen=True):

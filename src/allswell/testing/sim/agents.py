@@ -14,6 +14,7 @@ from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis, RunId, T
 from allswell.domain.lease.claim import Granted
 from allswell.domain.question import CLARIFY, REPLY, SKIP, AnswerAction, Option, Question
 from allswell.domain.rules.command import (
+    AcquireFlow,
     Answer,
     Ask,
     Cancel,
@@ -25,18 +26,17 @@ from allswell.domain.rules.command import (
     EndRun,
     Fail,
     HolderCommand,
-    Keep,
     NewTask,
     OpenRun,
+    RecordReceipt,
     RecordStep,
     Recover,
     Release,
     Submit,
-    TakeUp,
 )
 from allswell.domain.service.retry import ErrorClass, Failure, RetryPolicy
 from allswell.domain.task.aggregate import FLOW_LEFT, FLOW_ROLE
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.engine.lease import Lease as Handle
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
@@ -268,7 +268,7 @@ class SimAgent:
         await self._say(home, EndIdle(home.desk.new_command(), handle.task, handle.token, self.id))
         handle.over = True
         id_ = home.desk.new_command()
-        await self._say(home, Keep(id_, handle.task, handle.token, self.id, f"rc_{id_}", "idle"))
+        await self._say(home, RecordReceipt(id_, handle.task, handle.token, self.id, f"rc_{id_}", "idle"))
         claim = Claim(home.desk.new_command(), self.id, length=home.chance.choice(_LENGTHS), task=handle.task)
         for again in await home.desk.claim(self._any_watch(home), claim):
             home.desk.chronicle.met("a task was claimed by name")
@@ -501,7 +501,7 @@ class Program:
         mine = held is not None and held.agent.startswith(f"program-{self._number}.")
         dead = held.token if held is not None and mine and self._chance.random() < 0.7 else None
         new = NewTask(TaskId(f"t_{name}"), name, run, FLOW_ROLE, policy=_POLICY, flow=True)
-        granted = await desk.send(watch, TakeUp(desk.new_command(), new, agent, _HOLD, dead))
+        granted = await desk.send(watch, AcquireFlow(desk.new_command(), new, agent, _HOLD, dead))
         if not isinstance(granted, Granted):
             return
         if granted.lease.token > 1:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import RunId, TaskId
 from allswell.domain.lease.model import LeaseRow
-from allswell.domain.rules.command import RecordStep, TakeUp
+from allswell.domain.rules.command import AcquireFlow, RecordStep
 from allswell.domain.rules.event import KINDS
 from allswell.domain.task.model import OPEN, Attempt, FinishedTask, Task
 from allswell.engine.lease import Lease as Handle
@@ -211,7 +211,7 @@ class SimLedger:
         """A claim is recognised for as long as what it was granted is held."""
         held = sum(other.command == lease.command for other in self.shadow.leases.values())
         said = self.shadow.sent.get(lease.command)
-        wanted = 1 if isinstance(said, TakeUp) else getattr(said, "count", 0)
+        wanted = 1 if isinstance(said, AcquireFlow) else getattr(said, "count", 0)
         if held > wanted:
             self.breaks("a repeated command is one command", f"claim {lease.command} got more than {wanted}")
 

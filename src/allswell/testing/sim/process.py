@@ -13,6 +13,7 @@ from allswell.app import make_watch
 from allswell.domain.ids import AgentId, CommandId, TaskId
 from allswell.domain.lease.late import afterwards
 from allswell.domain.rules.command import (
+    AcquireFlow,
     Admit,
     Answer,
     Ask,
@@ -27,10 +28,10 @@ from allswell.domain.rules.command import (
     EndRun,
     Fail,
     HolderCommand,
-    Keep,
     Notice,
     OpenRun,
     Park,
+    RecordReceipt,
     RecordStep,
     Recover,
     Release,
@@ -38,7 +39,6 @@ from allswell.domain.rules.command import (
     SendRequest,
     ServiceCommand,
     Submit,
-    TakeUp,
     Verified,
 )
 from allswell.domain.rules.event import Entry, Position
@@ -52,7 +52,7 @@ from allswell.store.port import RowConflict, Transaction
 from allswell.testing.loop import VirtualClock
 from allswell.testing.sim.ledger import SimLedger
 from allswell.testing.sim.report import FaultInjector, FaultPlan, HistoryRecorder, SimSpan, over_at
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 # The engine behind a watch, for what tests the engine itself: the simulator, and whoever checks histories.
 
@@ -69,7 +69,7 @@ def engine_of(watch: Watch) -> Engine:
 # It notes what was sent and holds the answers against the history. What was acknowledged must be there, at once and for
 # ever; what was refused must have been wrong.
 
-Sent = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
+Sent = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | AcquireFlow | Notice
 """What callers have decided; claims, check-ins and steps have ways of their own here."""
 
 
@@ -142,7 +142,7 @@ class SimClient:
         match command:
             case Submit():
                 return all(new.id in tables.tasks for new in command.tasks)
-            case Keep():
+            case RecordReceipt():
                 told = [entry.event for entry in self.ledger.database._entries]  # noqa: SLF001 - all of the journal
                 return any(event.data.get("receipt") == command.receipt for event in told)
             case Complete() | Fail() | Release() | Recover() | EndIdle():
@@ -160,7 +160,7 @@ class SimClient:
                 return command.run in tables.runs
             case EndRun():
                 return tables.runs[command.run].ended_at is not None
-            case TakeUp():
+            case AcquireFlow():
                 return command.flow.id in tables.tasks
             case Admit() | Report() | Park() | AskForHelp() | Notice() | CheckInAgain() | Verified():
                 return True  # a success that changes nothing leaves nothing

@@ -23,7 +23,7 @@ from allswell.testing.sim.agents import Program, SimAgent, SimLoad
 from allswell.testing.sim.ledger import SimLedger
 from allswell.testing.sim.process import PACE, SimClient, SimProcess
 from allswell.testing.sim.report import CALM, Broken, FaultPlan, HistoryRecorder, Levels, SimReport
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 _STEPS_AN_HOUR = 50_000
 _EVENING = 8.0
