@@ -19,13 +19,12 @@ from allswell.domain.task.model import OPEN
 from allswell.errors import Bug, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import AnyWord, SocketReply
-from allswell.views.lease import LastWordShape, OrdersShape
+from allswell.views.lease import AnswersShape, LastWordShape, OrdersShape, RequestedShape
 
 if TYPE_CHECKING:
     from allswell.domain.mesh.request import InboxItem
     from allswell.domain.question import Option
     from allswell.domain.service.retry import Failure
-    from allswell.views.message import AnswersShape, RequestedShape
     from allswell.views.question import QuestionShape
 
 
@@ -42,7 +41,7 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
     again: int | None = None
     role: str = ""
     blocks: bool = True
-    """Whether the task waits for the answer where nobody gives one in time."""
+    """Whether the task waits for the answer if none comes in time."""
     key: str | None = None
     """Under the same key a task asks it once."""
 
@@ -51,11 +50,11 @@ class AnswerSource(Protocol):
     """How questions and requests stand, and how to wait for news of them."""
 
     async def question(self, id_: str) -> QuestionShape:
-        """A question as it stands; `Refused` if there is none that this caller may see."""
+        """A question as it stands; `Refused` if this caller may not see such a question."""
         ...
 
     async def requested(self, id_: str) -> RequestedShape:
-        """A request as it stands; `Refused` if there is none of this caller's."""
+        """A request as it stands; `Refused` if this caller made no such request."""
         ...
 
     def clock(self) -> float:
@@ -87,7 +86,7 @@ class Holder(AnswerSource, Protocol):
         ...
 
     async def release(self, reason: str, delay: int) -> LastWordShape:
-        """Give the task back, for nobody to have it for so many milliseconds."""
+        """Give the task back; no agent can claim it for so many milliseconds."""
         ...
 
     async def ask(self, text: str, options: Sequence[Option], *, hold: bool) -> QuestionShape:
@@ -121,8 +120,6 @@ class AgentInbox(Protocol):
 
 async def wait_for_answers(source: AnswerSource, ids: Sequence[str], patience: float | None) -> AnswersShape:
     """How these questions and requests stand, once something has come of one of them or after so many seconds."""
-    from allswell.views.message import AnswersShape
-
     until = None if patience is None else source.clock() + patience
     while True:
         questions = [await source.question(id_) for id_ in ids if id_.startswith("q_")]
@@ -147,7 +144,6 @@ if TYPE_CHECKING:
     from allswell.domain.mesh.request import InboxItem
     from allswell.domain.question import Option
     from allswell.domain.service.retry import Failure
-    from allswell.views.message import RequestedShape
     from allswell.views.question import QuestionShape
 
 T = TypeVar("T")
@@ -208,7 +204,6 @@ class SocketHolder:
     async def request(self, draft: RequestDraft) -> RequestedShape:
         """Ask another agent, and go on."""
         from allswell.domain.mesh.request import DELEGATION
-        from allswell.views.message import RequestedShape
 
         message: AnyWord
         if draft.kind == DELEGATION:
@@ -244,8 +239,6 @@ class SocketHolder:
 
     async def requested(self, id_: str) -> RequestedShape:
         """A request of this attempt as it stands."""
-        from allswell.views.message import RequestedShape
-
         reply = await self._send(agent_socket.LookMessage(request=TaskId(id_)))
         state = reply.state or OPEN
         if state == OPEN and reply.orders is not None and reply.orders.stop is not None:

@@ -12,27 +12,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allswell.actions.holder import wait_for_answers
+from allswell.actions.holder import RequestDraft, wait_for_answers
 from allswell.domain.ids import QuestionId, TaskId
-from allswell.domain.mesh.request import DELEGATION, check_delegation
+from allswell.domain.mesh.request import DELEGATION, InboxItem, check_delegation
 from allswell.domain.task.model import OPEN, State
 from allswell.engine.ids import command_of
-from allswell.engine.lease import check_in
+from allswell.engine.lease import Held, check_in
 from allswell.engine.lookup import find_holder
 from allswell.engine.mesh import COMES_WITHIN
-from allswell.engine.wakeup import either
+from allswell.engine.wakeup import Waiter, either
 from allswell.errors import Refused
-from allswell.views.lease import LastWordShape, OrdersShape
-from allswell.views.message import RequestedShape
+from allswell.views.lease import LastWordShape, OrdersShape, RequestedShape
 from allswell.views.question import QuestionShape
 
 if TYPE_CHECKING:
-    from allswell.actions.holder import RequestDraft
-    from allswell.domain.mesh.request import InboxItem
     from allswell.domain.question import Option
     from allswell.domain.service.retry import Failure
-    from allswell.engine.lease import Held
-    from allswell.engine.wakeup import Waiter
     from allswell.engine.watch import Watch
 
 

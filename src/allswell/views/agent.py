@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from allswell.domain.mesh.health import healthy_at, score
+from allswell.domain.mesh.health import LedgerLine, healthy_at, score
 from allswell.domain.mesh.routing import family
-from allswell.engine.status.agents import look
-from allswell.engine.status.journal import read_ledger, read_standing
+from allswell.engine.status.agents import AgentRow, AgentsOverview, Counters, look
+from allswell.engine.status.journal import read_health, read_ledger
 from allswell.errors import Refused
-from allswell.views.fields import Moment, copied, moment
+from allswell.views.fields import Moment, moment
 from allswell.views.run import SpentShape
 from allswell.views.status import has_died
 
 if TYPE_CHECKING:
+    from allswell.domain.agents.human_session import HumanSession
     from allswell.domain.agents.status import Presence
-    from allswell.domain.mesh.health import ExpiredDelivery, LedgerLine
+    from allswell.domain.lease.model import ExpiredDelivery
     from allswell.domain.question import Question
-    from allswell.engine.status.agents import AgentRow, AgentsOverview, Tracking
     from allswell.settings import Settings
     from allswell.store.views import Views
 
@@ -94,6 +94,25 @@ class AgentShape(Struct, frozen=True):
         )
 
 
+class SessionShape(Struct, frozen=True):
+    """A session that a human has started, as it was reported."""
+
+    agent_id: str
+    client: str
+    session: str
+    folder: str
+    host: str
+    pid: int
+    waits: str
+    began_at: Moment
+
+    @classmethod
+    def of(cls, listed: HumanSession) -> SessionShape:
+        """One of them."""
+        place = (listed.folder, listed.host, listed.pid)
+        return cls(listed.agent, listed.client, listed.session, *place, listed.waits, moment(listed.began_at))
+
+
 class SupervisorShape(Struct, frozen=True):
     """A supervisor, by the name that it has taken; `paused_until_at` is when it takes new work again."""
 
@@ -137,13 +156,13 @@ class AgentsShape(Struct, frozen=True):
 
     @classmethod
     def of(cls, crew: AgentsOverview, questions: int) -> AgentsShape:
-        """Everybody, as they are now."""
+        """All agents, as they are now."""
         supervisors = [SupervisorShape.of(one) for one in crew.supervisors]
         return cls(moment(crew.now), questions, supervisors, [AgentShape.of(one) for one in crew.members])
 
 
 async def load_crew(views: Views, settings: Settings) -> AgentsOverview:
-    """Everybody that a supervisor has, that holds a task or has missed check-ins, or that these settings name."""
+    """Every agent that a supervisor has, that holds a task or has missed check-ins, or that these settings name."""
     threshold = int(settings.value("stall_threshold") or 0)
     return await look(views, list(settings.known_agents.values()), threshold, has_died)
 
@@ -191,7 +210,7 @@ async def load_ledger(views: Views, agent: str, length: int, where: str) -> Ledg
         raise Refused("bad_duration", f"{where} must be more than nothing", where=where)
     now = (await views.view_agenda()).now
     ledger = await read_ledger(views, agent, now - length)
-    standing = await read_standing(views, family(agent))
+    standing = await read_health(views, family(agent))
     healthy, lines = healthy_at(standing, now), [LedgerLineShape.of(line) for line in ledger.lines]
     return LedgerShape(
         agent_id=agent,
@@ -208,16 +227,8 @@ async def load_ledger(views: Views, agent: str, length: int, where: str) -> Ledg
 # Timeout tracking and open questions in the words of the document that asked for them (O7, O9).
 
 
-class CountersShape(Struct, frozen=True):
-    """What is counted: misses by agent, stalled agents, timeouts by open task."""
-
-    checkpoint_misses: dict[str, int]
-    stalled_agents: list[str]
-    task_timeouts: dict[str, int]
-
-
 class PendingQuestionShape(Struct, frozen=True):
-    """A question about a task that nobody has answered yet; each option as it is labelled."""
+    """An open question about a task; each option as it is labelled."""
 
     task_id: str
     question: str
@@ -234,10 +245,10 @@ class PendingQuestionShape(Struct, frozen=True):
 class TrackingShape(Struct, frozen=True):
     """What is counted, and what waits for a human."""
 
-    timeout_tracking: CountersShape
+    timeout_tracking: Counters
     pending_divine_questions: list[PendingQuestionShape]
 
     @classmethod
-    def of(cls, found: Tracking, pending: Sequence[Question]) -> TrackingShape:
+    def of(cls, found: Counters, pending: Sequence[Question]) -> TrackingShape:
         """As it stands."""
-        return cls(copied(found, CountersShape), [PendingQuestionShape.of(asked) for asked in pending])
+        return cls(found, [PendingQuestionShape.of(asked) for asked in pending])

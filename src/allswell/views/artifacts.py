@@ -39,9 +39,9 @@ class Artifacts:
         self.home = home
         self._url = url
         self._alerts = alerts
-        """Whether somebody is told of questions: else nobody is."""
+        """Whether alerts about questions are sent."""
         self._full = full
-        """Whether it is for somebody who may read all of it; others are told which receipts there are, by id."""
+        """Whether the reader may read all of it; other readers see the ids of the receipts only."""
 
     async def _look(self, look: Callable[..., T], *given: object) -> T:
         return look(*given)
@@ -115,15 +115,11 @@ class Artifacts:
         return found
 
     async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
-        """The last lines that its attempt printed on the stream on which errors are told, or else on the other."""
-        from allswell.runtime.attempt.output import end_of
+        """The last words of its attempt: what its agent did or said last, or the last lines that it printed."""
+        from allswell.runtime.attempt.output import last_printed
 
-        printed = [
-            await self._look(end_of, Path(stream.path))
-            for stream in (receipt.stderr, receipt.stdout)
-            if stream is not None
-        ]
-        return next((lines[-most:] for lines in printed if lines), [])
+        stdout, stderr = (None if one is None else Path(one.path) for one in (receipt.stdout, receipt.stderr))
+        return await self._look(lambda: last_printed(stdout, stderr, most, receipt.open_call or ""))
 
     async def diff(self, task: str, attempt: int | None, *, stat: bool) -> tuple[DiffShape, bytes]:
         """What an attempt has changed, and the difference byte for byte."""
@@ -272,7 +268,7 @@ class ServerArtifacts(Artifacts):
             return shown.receipt
 
     async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
-        """The last lines that its attempt printed on the stream on which errors are told, or else on the other."""
+        """The last lines that its attempt printed on the stream for errors, or else on the other."""
         from allswell.views.log import LogsShape
 
         if Path(receipt.path).is_relative_to(self.home):

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Raw, Struct
 
-from allswell.domain.agents.cost import usd
-from allswell.domain.lease.late import afterwards
-from allswell.domain.lease.verification import claims_to_be_done, failed_so_far, shown, verify_of
-from allswell.domain.receipts.receipt import End
+from allswell.domain.agents.cost import ExpenseRow, usd
+from allswell.domain.lease.late import LateMessage, LateReports, afterwards
+from allswell.domain.lease.verification import AfterCheck, claims_to_be_done, failed_so_far, shown, verify_of
+from allswell.domain.receipts.receipt import End, Verification
 from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
-    from allswell.domain.agents.cost import ExpenseRow
-    from allswell.domain.lease.late import LateMessage, LateReports
-    from allswell.domain.lease.verification import AfterCheck
-    from allswell.domain.receipts.receipt import Verification
     from allswell.domain.task.model import Attempt, FailedCheck, TaskRow
     from allswell.runtime.attempt import AttemptOutcome
 
@@ -69,6 +65,8 @@ class AttemptShape(Struct, frozen=True):
     late_words_more: int
     late_checkins: int
     late_checkin: LateCheckinShape | None
+    cost_estimated: bool = False
+    """Whether its cost, or a part of it, is priced by a table of ours: its client has not reported it."""
 
     @classmethod
     def of(cls, ended: Attempt, expense: ExpenseRow | None = None) -> AttemptShape:
@@ -91,6 +89,7 @@ class AttemptShape(Struct, frozen=True):
             late_words_more=after.more,
             late_checkins=after.checkins,
             late_checkin=LateCheckinShape.of(after),
+            cost_estimated=expense is not None and expense.estimated,
         )
 
 
@@ -125,7 +124,7 @@ class FailedCheckShape(Struct, frozen=True):
 
 
 class ProofShape(Struct, frozen=True):
-    """What verifies a task, whether somebody says that it is done, and what has failed since a human decided."""
+    """What verifies a task, whether its holder says that it is done, and what has failed since a human decided."""
 
     command: str
     said_done: bool

@@ -62,6 +62,19 @@ class InitShape(Struct, frozen=True):
     """Where the line for the folder of ours was put; null where none was needed, or none could be."""
 
 
+class PluginShape(Struct, frozen=True):
+    """The plugin for a coding agent's program: what was written, or removed."""
+
+    client: str
+    path: str
+    files: dict[str, str]
+    """By their path in that folder; empty where it is removed."""
+    removed: bool
+    dry_run: bool
+    changed: bool
+    """Whether it was there, where it is removed; always true where it is written."""
+
+
 # What a drill came to: bad days in simulated time, and whether every promise held.
 
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from allswell.domain.mesh.comms import CommStatus
+from allswell.domain.mesh.comms import Comm, CommStatus
 from allswell.views.fields import Moment, moment, outside
 
 if TYPE_CHECKING:
-    from allswell.domain.mesh.comms import Comm
     from allswell.domain.notify.delivery import Delivery
     from allswell.domain.rules.event import Entry
 
@@ -20,7 +19,7 @@ DeliveryState = Literal["waiting", "failing", "given_up"]
 
 
 class DeliveryShape(Struct, frozen=True):
-    """One message on its way to somebody outside; `tries` have failed so far, `reason` says why the last one did."""
+    """One message on its way to a sink; `tries` have failed so far, `reason` says why the last one did."""
 
     delivery_id: str
     sink: str
@@ -65,13 +64,13 @@ class RevisedShape(Struct, frozen=True):
     delivery_ids: list[str]
 
 
-# Those outside who are told, and how that goes.
+# The sinks, and how their deliveries go.
 
 
 class SinkShape(Struct, frozen=True):
     """One sink: what waits for it, and why the first of that was not delivered, if it was tried.
 
-    One that is not `set_up` here any more has no kind; what it was told last is kept until it is forgotten.
+    One that is not `set_up` here any more has no kind; its cursor is kept until it is forgotten.
     """
 
     sink: str
@@ -89,7 +88,7 @@ class SinksShape(Struct, frozen=True):
 
 
 class SinkCheckedShape(Struct, frozen=True):
-    """Whether a sink can be told anything; `says` is what is wrong, or what is right."""
+    """Whether a sink takes messages; `says` is what is wrong, or that all is right."""
 
     sink: str
     kind: str
@@ -169,7 +168,7 @@ class EventShape(Struct, frozen=True):
 
 
 class CommShape(Struct, frozen=True):
-    """A row of the communication log; `timeout_min` is null unless somebody waited in vain."""
+    """A row of the communication log; `timeout_min` is null unless an agent waited in vain."""
 
     request_id: str
     event: str

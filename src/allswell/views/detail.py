@@ -9,8 +9,8 @@ from msgspec import Raw, Struct
 
 from allswell.domain.agents.cost import add_up, together, usd
 from allswell.domain.ids import QuestionId, RunId, TaskId, question_id
-from allswell.domain.lease.cost import limit_of
-from allswell.domain.run.run import last_of
+from allswell.domain.lease.cost import limit_of, token_limit_of
+from allswell.domain.run.run import Run, last_of
 from allswell.domain.task.model import TaskFilter
 from allswell.errors import Refused
 from allswell.views.attempt import AttemptShape, ProofShape
@@ -23,7 +23,6 @@ from allswell.views.task import TaskShape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allswell.domain.run.run import Run
     from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts
 
@@ -42,6 +41,8 @@ class ShownTaskShape(Struct, frozen=True):
     spent: SpentShape
     max_cost_usd: float | None
     """What it may cost; null: anything."""
+    max_tokens: int | None
+    """How many tokens it may use, in and out; null: any number."""
     verification: ProofShape | None
     """What must pass before "done" counts, and what has failed; null where its holder's word is enough. Until it has
     passed, `result` is what the holder says."""
@@ -97,6 +98,7 @@ async def load_task(views: Views, artifacts: Artifacts, id_: str) -> ShownTaskSh
         work=left.work,
         spent=SpentShape.of(together(expenses.values())),
         max_cost_usd=usd(limit_of(row.task)),
+        max_tokens=token_limit_of(row.task),
         verification=ProofShape.of(row),
         worktree=left.worktree,
     )

@@ -1,4 +1,4 @@
-"""Why something stands where it stands, what comes next, and what somebody could do."""
+"""Why something is in its state, what comes next, and what a human can do."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from allswell.build.overview import why
 from allswell.domain.ids import TaskId
-from allswell.engine.status.explanation import Kind, SuggestedAction
+from allswell.engine.status.explanation import Explanation, Kind, Link, Span, SuggestedAction, UpcomingStep
 from allswell.views.fields import Moment, moment, named
 from allswell.views.receipt import WorkShape
 
 if TYPE_CHECKING:
-    from allswell.engine.status.explanation import Explanation, Link, Span, UpcomingStep
     from allswell.engine.status.verdict import LocalFacts
     from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts

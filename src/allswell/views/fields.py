@@ -29,7 +29,7 @@ def moment(at: int) -> str: ...
 @overload
 def moment(at: int | None) -> str | None: ...
 def moment(at: int | None) -> str | None:
-    """The text of a moment; None where there is none."""
+    """The text of a moment; None stays None."""
     return None if at is None else f"{_second(at // 1000)}.{at % 1000:03}Z"
 
 
@@ -128,7 +128,7 @@ class ErrorShape(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorShape:
-        """What an exception tells; one that is none of ours is a bug of ours."""
+        """The fields of an exception; one that is not ours is a bug of ours."""
         return cls(_problem(error))
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
 import msgspec
 from msgspec import Struct
 
-from allswell.domain.agents.log import LogKind
+from allswell.domain.agents.conversation import LogEntry, LogKind, entries
 from allswell.domain.task.model import Task
+from allswell.engine.status.explanation import many
 from allswell.errors import Refused
-from allswell.runtime.attempt.output import LogPlace, LogReader, is_running, log_files
+from allswell.runtime.attempt.output import GROWING_MOST, LogPlace, LogReader, is_running, log_files
 from allswell.runtime.receipts import StateDir
-
-if TYPE_CHECKING:
-    from allswell.domain.agents.log import LogEntry
 
 
 class LogShape(Struct, frozen=True):
@@ -56,11 +55,21 @@ class LogsShape(Struct, frozen=True):
     next: str
     over: bool
 
+    @classmethod
+    def of(cls, task: str, attempt: int, read: PrintedLines) -> LogsShape:
+        """Lines of an attempt, each as what it says."""
+        return cls(task, attempt, in_words(task, attempt, read), cursor_of(attempt, read.place), read.over)
+
+
+def in_words(task: str, attempt: int, read: PrintedLines) -> list[LogShape]:
+    """What lines say. An agent can print megabytes that take seconds to be read: a server does it in a thread."""
+    return [LogShape.of(entry, task, attempt, stream) for stream, line in read.lines for entry in entries(line)]
+
 
 # What attempts at a task have printed: where the files lie, and reading on from where one was.
 #
-# The command line and the server show it alike. A place in what was printed is a number of bytes for each stream, so
-# that whoever asks again, also another process, goes on there.
+# Command line, live view and server read it here. A place in what was printed is a number of bytes for each stream, so
+# that the next call, also of another process, goes on there.
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
@@ -73,12 +82,36 @@ class PrintedPlace(msgspec.Struct, frozen=True):
     stderr: int = 0
 
 
+BEGINNING = PrintedPlace()
+PIECE = 1 << 20
+"""Bytes of each stream that are read at once."""
+
+
+def cursor_of(attempt: int, place: PrintedPlace) -> str:
+    """A place in what an attempt has printed, as text."""
+    return f"{attempt}.{place.stdout}.{place.stderr}"
+
+
+def _place_of(cursor: str) -> tuple[int, PrintedPlace]:
+    parts = cursor.split(".")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 12 for part in parts):
+        text = f"{cursor[:40]!r} is not a place in what was printed; give the `next` of a page"
+        raise Refused("bad_cursor", text, where="after")
+    attempt, stdout, stderr = map(int, parts)
+    return attempt, PrintedPlace(stdout, stderr)
+
+
 class PrintedLines(msgspec.Struct, frozen=True):
-    """Lines, where to go on, and whether nothing more can come."""
+    """Lines, and where to go on."""
 
     lines: list[tuple[Stream, bytes]]
     place: PrintedPlace
     over: bool
+    """Whether nothing more can come."""
+    more: bool
+    """Whether there is more already: a piece was full."""
+    held_back: bool
+    """Whether there is more than can be read before the attempt has ended."""
 
 
 class PrintedLog:
@@ -91,7 +124,7 @@ class PrintedLog:
     def attempts(self) -> dict[int, dict[str, Path]]:
         """The files of each attempt; a step of a flow has them in the folder of its run."""
         task = self._task
-        places = [LogPlace(self._home.transcripts, f"{task.id}.")]
+        places = [LogPlace(folder, f"{task.id}.") for folder in (self._home.shown, self._home.transcripts)]
         if task.run is not None:
             from allswell.flows.run.folder import find_base
 
@@ -105,34 +138,144 @@ class PrintedLog:
         """Whether an attempt is in flight here."""
         return is_running(self._home.attempts, self._task.id, attempt)
 
-    def read(self, attempt: int, place: PrintedPlace, most: int) -> PrintedLines:
-        """What an attempt has printed behind a place, about so many bytes of each stream at most."""
-        running = self.is_running(attempt)  # asked first: what it prints until its end is then there to be read
-        files = self.attempts().get(attempt, {})
+    def open(self, attempt: int | None, after: str = "", *, held: int | None) -> OpenLog:
+        """What an attempt has printed: behind `after`, or from its beginning; without a number, the last attempt.
+
+        `held` is the one that runs by the store.
+        """
+        attempts = self.attempts()
+        number, place = _place_of(after) if after else (attempt, BEGINNING)
+        if number is None:
+            number = max(attempts, default=0)
+        if number not in attempts:
+            raise self._nothing(attempt, held or 0)
+        return OpenLog(self, number, place)
+
+    def before(
+        self, attempt: int, upto: int | None, most: int, *, over: bool
+    ) -> tuple[list[tuple[Stream, bytes]], int, int]:
+        """The end of what an attempt has printed, so many bytes of each stream: no more than that is read.
+
+        With `upto`, what stands before this place of its standard output alone. Also where that begins and ends there.
+        """
         lines: list[tuple[Stream, bytes]] = []
-        read: dict[Stream, int] = {}
-        full = False
+        begin = end = 0
+        files = self.attempts().get(attempt, {})
         for stream in STREAMS:
-            begin = getattr(place, stream)
-            read[stream] = begin
-            with _opened(files.get(stream), begin) as reader:
-                if reader is not None:
-                    lines += [(stream, line) for line in reader.lines(over=not running, most=most)]
-                    read[stream] = reader.place
-                    full = full or read[stream] - begin >= most
-        return PrintedLines(lines, PrintedPlace(read["stdout"], read["stderr"]), not running and not full)
+            path = files.get(stream)
+            if path is not None and (upto is None or stream == "stdout"):
+                with contextlib.suppress(OSError):
+                    some, start, stop = _before(path, upto, most, over=over)
+                    lines += [(stream, line) for line in some]
+                    begin, end = (start, stop) if stream == "stdout" else (begin, end)
+        return lines, begin, end
+
+    def _nothing(self, attempt: int | None, held: int) -> Refused:
+        task = self._task
+        begun = max(task.record.token, held)
+        if not begun:
+            text = f"{task.name} has printed nothing: no attempt has begun; `allswell why {task.id}` says why"
+        elif attempt is not None and attempt > begun:
+            text = f"{task.name} has had {many(begun, 'attempt')}, and no attempt {attempt}"
+        else:
+            text = (
+                f"nothing is kept here of what attempt {attempt or begun} at {task.name} printed: it printed nothing,"
+                " it ended well under `allswell run`, of which the newest are kept, or it ran elsewhere"
+            )
+        return Refused("no_log", text, where="task")
 
 
-@contextlib.contextmanager
-def _opened(path: Path | None, place: int) -> Iterator[LogReader | None]:
+class OpenLog:
+    """What one attempt prints, read on from a place. Its files stay open: one that ends well takes them away."""
+
+    def __init__(self, log: PrintedLog, attempt: int, place: PrintedPlace = BEGINNING) -> None:
+        self._log = log
+        self._begin = place
+        self._readers: dict[Stream, LogReader] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self.attempt = attempt
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the files back, once a thread that reads them has its piece."""
+        with self._lock:
+            self._closed = True
+            for reader in self._readers.values():
+                reader.close()
+
+    def read(self, *, partial: bool = False) -> PrintedLines:
+        """What is new, a piece of each stream at most; what was printed as errors comes behind the rest.
+
+        With `partial`, a line that has no end yet is shown as well, and read no further.
+        """
+        with self._lock:
+            return self._read(partial=partial)
+
+    def _read(self, *, partial: bool) -> PrintedLines:
+        running = self._log.is_running(self.attempt)  # asked first: what it prints until its end is then there
+        lines: list[tuple[Stream, bytes]] = []
+        full = held_back = False
+        for stream in STREAMS:
+            reader = None if self._closed else self._reader(stream)
+            if reader is not None and not full:
+                begin = reader.place
+                lines += [(stream, line) for line in reader.lines(over=partial or not running, most=PIECE)]
+                full = reader.place - begin >= PIECE
+                held_back = held_back or (running and reader.too_long)
+        place = PrintedPlace(*(self._place(stream) for stream in STREAMS))
+        return PrintedLines(lines, place, not running and not full, full, held_back)
+
+    def tail(self, last: int | None, *, partial: bool = False) -> PrintedLines:
+        """What is new: the first piece of it, or with `last` the last so many lines of all of it."""
+        read = self.read(partial=partial)
+        if last is None:
+            return read
+        kept = deque(read.lines, maxlen=last)
+        while read.more:
+            read = self.read(partial=partial)
+            kept.extend(read.lines)
+        return msgspec.structs.replace(read, lines=list(kept))
+
+    def _place(self, stream: Stream) -> int:
+        reader = self._readers.get(stream)
+        begin: int = getattr(self._begin, stream)
+        return begin if reader is None else reader.place
+
+    def _reader(self, stream: Stream) -> LogReader | None:
+        path = None if stream in self._readers else self._log.attempts().get(self.attempt, {}).get(stream)
+        try:
+            if path is not None:
+                self._readers[stream] = LogReader(path, self._place(stream))
+        except FileNotFoundError:
+            pass  # it was empty, and has ended just now
+        except OSError as error:
+            raise Refused("no_log", f"{path} cannot be read: {error.strerror or error}", where="task") from None
+        return self._readers.get(stream)
+
+
+def _before(path: Path, upto: int | None, most: int, *, over: bool) -> tuple[list[bytes], int, int]:
+    """The lines before a place, or before the end; and where they begin and end."""
+    size = path.stat().st_size
+    stop = min(size if upto is None else upto, size if over else GROWING_MOST)
+    start = max(stop - most, 0)
+    reader = LogReader(path, start)
     try:
-        reader = None if path is None else LogReader(path, place)
-    except FileNotFoundError:
-        reader = None  # it was empty, and has ended just now
-    except OSError as error:
-        raise Refused("no_log", f"{path} cannot be read: {error.strerror or error}", where="TASK") from None
-    try:
-        yield reader
+        lines: list[bytes] = []
+        place = start
+        for line in reader.lines(over=over, most=stop - start):
+            place += len(line) + 1
+            if place > stop + 1:
+                break
+            lines.append(line)
     finally:
-        if reader is not None:
-            reader.close()
+        reader.close()
+    if start and lines:
+        start += len(lines[0]) + 1  # the place was in the middle of it
+        del lines[0]
+    return lines, start, stop

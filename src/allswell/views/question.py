@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from allswell.domain.question import DESTRUCTIVE, AnswerAction, does, in_order
+from allswell.domain.question import DESTRUCTIVE, AnswerAction, Option, Question, does, in_order
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
-    from allswell.domain.question import Option, Question
     from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts
 
@@ -51,7 +50,7 @@ class QuestionShape(Struct, frozen=True):
     answer: str
     answered_by: str
     dismissed_at: Moment | None
-    """When somebody has said that they have seen it; it is open all the same."""
+    """When it was marked as seen; it is open all the same."""
     dismissed_by: str
 
     @classmethod
@@ -79,7 +78,7 @@ class QuestionShape(Struct, frozen=True):
 
 
 class QuestionsShape(Struct, frozen=True):
-    """Several of them, the oldest first; of those among `untold` no alert has gone out to anybody."""
+    """Several of them, the oldest first; about those among `untold` no alert has gone out."""
 
     questions: list[QuestionShape]
     untold: list[str]

@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from allswell.domain.agents.evidence import EvidenceKind
+from allswell.domain.agents.evidence import Evidence, EvidenceKind
 from allswell.domain.agents.status import Survivors, still_run
-from allswell.domain.receipts.receipt import Change, End, told
-from allswell.domain.receipts.snapshot import OmissionReason
+from allswell.domain.receipts.receipt import Change, End, Receipt, ResourceUse, told
+from allswell.domain.receipts.snapshot import OmissionReason, Snapshot
 from allswell.views.attempt import VerificationShape
 from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from allswell.domain.agents.evidence import Evidence
-    from allswell.domain.receipts.receipt import Change, Receipt, ResourceUse
-    from allswell.domain.receipts.snapshot import Snapshot
     from allswell.runtime.workspace.diff import AttemptChanges
 
 
@@ -77,7 +74,7 @@ class SnapshotShape(Struct, frozen=True):
 
 
 class ConflictShape(Struct, frozen=True, gc=False):
-    """A file that somebody else has changed since: the saved one was put beside it."""
+    """A file that was changed since: the saved one was put beside it."""
 
     path: str
     recovered: str
@@ -121,7 +118,7 @@ class SurvivorsShape(Struct, frozen=True):
 
     @classmethod
     def of(cls, left: Survivors) -> SurvivorsShape:
-        """What is left of one attempt, as it is told outside."""
+        """What is left of one attempt, as programs outside see it."""
         processes = [copied(one, SurvivorShape) for one in left.processes]
         says = still_run(left.processes)
         since = moment(left.since)
@@ -206,13 +203,15 @@ class ReceiptShape(Struct, frozen=True):
     running: list[SurvivorShape]
     """The same, with their commands."""
     proven: bool
-    """Whether it was known that nobody else was left."""
+    """Whether it was known that no other process was left."""
     argv: tuple[str, ...]
     cwd: str
     last_evidence: EvidenceShape | None
     last_evidence_ms: int | None
     evidence: list[EvidenceShape]
     session: str | None
+    open_call: str | None
+    """The call of a tool that had brought nothing when it was over, in words."""
     stdout: TranscriptShape | None
     stderr: TranscriptShape | None
     snapshot: SnapshotShape | None
@@ -258,6 +257,7 @@ class ReceiptShape(Struct, frozen=True):
             last_evidence_ms=kept.last_evidence_ms,
             evidence=[EvidenceShape.of(seen) for seen in kept.evidence],
             session=kept.session,
+            open_call=kept.open_call or None,
             stdout=None if kept.stdout is None else copied(kept.stdout, TranscriptShape),
             stderr=None if kept.stderr is None else copied(kept.stderr, TranscriptShape),
             snapshot=None if kept.snapshot is None else SnapshotShape.of(kept.snapshot),
@@ -307,7 +307,7 @@ class WorkShape(Struct, frozen=True):
 
     @classmethod
     def of(cls, receipt: ReceiptShape, branch: BranchShape, merged: bool | None) -> WorkShape:  # noqa: FBT001
-        """What a receipt tells of a branch; `merged` is null where that cannot be told."""
+        """What a receipt holds about a branch; `merged` is null if that cannot be known."""
         return cls(
             branch=branch.name or None,
             repository=branch.repository,

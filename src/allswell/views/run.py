@@ -28,11 +28,13 @@ class SpentShape(Struct, frozen=True):
     tokens_out: int | None
     attempts: int
     priced: int
+    estimated: int = 0
+    """Of how many of them the cost, or a part of it, is priced by a table of ours: their client has not reported it."""
 
     @classmethod
     def of(cls, spent: Spent) -> SpentShape:
         """A sum."""
-        return cls(usd(spent.cost), spent.given, spent.written, spent.attempts, spent.priced)
+        return cls(usd(spent.cost), spent.given, spent.written, spent.attempts, spent.priced, spent.estimated)
 
 
 class CostShape(Struct, frozen=True):
@@ -43,7 +45,7 @@ class CostShape(Struct, frozen=True):
 
 
 class CostsShape(Struct, frozen=True):
-    """Sums of what agents reported since a moment (null: ever), by what they are told of."""
+    """Sums of what agents reported since a moment (null: ever)."""
 
     by: SpentBy
     since_at: Moment | None
@@ -108,7 +110,7 @@ async def load_runs(views: Views, artifacts: Artifacts, most: int) -> RunsShape:
 
 
 class BuildComponentShape(Struct, frozen=True):
-    """A component; `agent_id` is null while nobody builds it, `url` is that of the last READY."""
+    """A component; `agent_id` is null while no agent builds it, `url` is that of the last READY."""
 
     name: str
     state: ComponentState
@@ -143,7 +145,7 @@ class BuildGlanceShape(Struct, frozen=True):
     free: tuple[str, ...]
     asked: tuple[str, ...]
     next: tuple[str, ...]
-    """What can begin once that is merged which somebody has or could claim now."""
+    """What can begin once the components are merged that are claimed or could be claimed now."""
 
     @classmethod
     def of(cls, seen: BuildGlance) -> BuildGlanceShape:

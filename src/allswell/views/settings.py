@@ -7,45 +7,27 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from allswell.domain.access.key import is_over
-from allswell.domain.check.model import Severity
-from allswell.settings.values import Value
+from allswell.domain.access.key import Key, is_over
+from allswell.domain.check.model import Finding, Severity
+from allswell.settings.settings import SettingRow
 from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
-    from allswell.domain.access.key import Key
-    from allswell.domain.check.model import Finding
     from allswell.domain.ids import Millis
-    from allswell.settings import Row, Settings
-
-
-class SettingShape(Struct, frozen=True):
-    """One setting; `kind` tells what the value is: a `duration` is whole milliseconds. `shown` is it for people."""
-
-    name: str
-    role: str
-    kind: str
-    value: Value
-    default: Value
-    shown: str
-    shown_default: str
-    source: str
-    where: str
-    env: str
-    description: str
+    from allswell.settings import Settings
 
 
 class SettingsShape(Struct, frozen=True):
     """Settings, the files they were read from, and names in the environment that are none."""
 
-    settings: list[SettingShape]
+    settings: list[SettingRow]
     files: tuple[str, ...]
     unknown: tuple[str, ...]
 
     @classmethod
-    def of(cls, settings: Settings, rows: Sequence[Row]) -> SettingsShape:
+    def of(cls, settings: Settings, rows: Sequence[SettingRow]) -> SettingsShape:
         """These rows of the settings."""
-        return cls([copied(row, SettingShape) for row in rows], settings.files, settings.strangers)
+        return cls(list(rows), settings.files, settings.strangers)
 
 
 # Figures that do not fit into each other, as `check` finds them.
@@ -158,14 +140,21 @@ class KeysShape(Struct, frozen=True):
 
 
 class NewKeyShape(Struct, frozen=True):
-    """A key that was made; `secret` is what its owner shows, and is told this once."""
+    """A key that was made; `secret` is what its owner shows; it is shown this once."""
 
     key: KeyShape
     secret: str
 
 
+class LinksRevokedShape(Struct, frozen=True):
+    """No answer link that was sent before `revoked_at` works any more."""
+
+    revoked_at: Moment
+    revoked_by: str
+
+
 class LoginLinkShape(Struct, frozen=True):
-    """A link that opens the page for whoever has this key; it works once, for ten minutes."""
+    """A link that opens the page with this key; it works once, for ten minutes."""
 
     name: str
     url: str

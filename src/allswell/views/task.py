@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from allswell.domain.ids import TaskId
+from allswell.domain.ids import TaskId, is_request
 from allswell.domain.task.answer import is_dismissed
-from allswell.domain.task.model import TaskFilter
+from allswell.domain.task.model import TaskFilter, TaskRow, WaitState
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from allswell.domain.task.model import TaskRow, WaitState
+    from allswell.engine.submission import Submitted
     from allswell.store.views import Views
 
 _NAMED = 200
@@ -34,13 +32,13 @@ class WaitShape(Struct, frozen=True, gc=False):
     def of(cls, wait: WaitState) -> WaitShape:
         """What is waited for."""
         target = wait.target
-        if wait.kind == "need":
+        if wait.kind == "need" or (wait.kind == "request" and not is_request(target)):
             return cls("need", target, None, None)
         return cls("question", None, target, None) if wait.kind == "question" else cls("request", None, None, target)
 
 
 class TaskShape(Struct, frozen=True):
-    """A task as it stands; who holds it and until when are null while nobody does."""
+    """A task as it stands; its holder and the end of the lease are null while it is not held."""
 
     task_id: str
     name: str
@@ -122,7 +120,7 @@ async def load_names(views: Views, rows: Sequence[TaskRow]) -> dict[str, str]:
 
 
 class TasksShape(Struct, frozen=True):
-    """A page of tasks; `next` is what to give as `--after` for the next one, null where there is none."""
+    """A page of tasks; `next` is what to give as `--after` for the next one, null on the last page."""
 
     tasks: list[TaskShape]
     next: str | None
@@ -144,6 +142,11 @@ class JoinedRunShape(Struct, frozen=True):
     opened: bool
 
 
+def joined_runs(submitted: Submitted) -> list[JoinedRunShape]:
+    """Each run by the name it was called, and which of them are new."""
+    return [JoinedRunShape(id_, name, name in submitted.opened) for name, id_ in submitted.runs.items()]
+
+
 class SubmittedShape(Struct, frozen=True):
     """A task was accepted: it is durable."""
 
@@ -160,11 +163,11 @@ class SubmittedManyShape(Struct, frozen=True):
     runs: list[JoinedRunShape]
 
 
-# What was called off.
+# What was cancelled.
 
 
 class CancelledShape(Struct, frozen=True):
-    """A task was called off, or a run with all its tasks."""
+    """A task was cancelled, or a run with all its tasks."""
 
     task_id: str | None
     run_id: str | None
@@ -196,7 +199,7 @@ class RetriedShape(Struct, frozen=True):
 
 
 class DismissedShape(Struct, frozen=True):
-    """A question or a task that somebody has seen; a question stays open."""
+    """A question or a task that was marked as seen; a question stays open."""
 
     task_id: str | None
     question_id: str | None

@@ -99,7 +99,7 @@ TROUBLES = {
 }
 """How messages that did not go through stand, in words."""
 UNASKED = ("answered", "retrying", "failed")
-"""Those that need nobody now; what is quarantined is put before a human as a question."""
+"""Those that need no human now; a quarantined message is put before a human as a question."""
 
 
 def queues_at(url: str) -> list[QueueSeen]:
