@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from allswell.domain.service.breaker import BreakerPolicy
     from allswell.domain.service.guard import GuardPolicy, RetryBudget
     from allswell.domain.service.retry import ErrorClass, Failure, RetryPolicy
-    from allswell.domain.task.model import State, TaskFilter
-    from allswell.domain.task.policy import Policy
+    from allswell.domain.task.model import Policy, State, TaskFilter
     from allswell.engine.lease import Lease
     from allswell.engine.sync import SyncLease, SyncWatch
     from allswell.engine.watch import Watch
@@ -37,10 +36,9 @@ _HOMES = {
     "domain.service.breaker": ("BreakerPolicy",),
     "domain.service.guard": ("GuardPolicy", "RetryBudget"),
     "domain.ids": ("QuestionId", "RunId", "TaskId"),
-    "domain.task.policy": ("Policy",),
     "domain.question": ("Option", "Question"),
     "domain.service.retry": ("ErrorClass", "Failure", "RetryPolicy"),
-    "domain.task.model": ("State", "TaskFilter"),
+    "domain.task.model": ("Policy", "State", "TaskFilter"),
     "domain.rules.event": ("Position",),
     "engine.lease": ("Lease",),
     "engine.sync": ("SyncLease", "SyncWatch"),

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from allswell.domain.mesh.request import FIGURES, MeshFigures
 from allswell.domain.question import Pause
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 from allswell.domain.values import hide, scheme_of
 from allswell.engine.backend import TellsOfWait, log_wait, open_patiently
 from allswell.engine.engine import Engine
@@ -28,7 +28,7 @@ from allswell.engine.ids import Ids
 from allswell.engine.timings import DEFAULT_PACE, Timings
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
-from allswell.settings import load
+from allswell.settings import Settings, load
 from allswell.store.port import Store
 from allswell.store.views import Views
 from allswell.timing.clock import Clock, SystemClock, this_machine
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from allswell.engine.access.gate import Gate
     from allswell.engine.sync import SyncWatch
     from allswell.remote.backend import RemoteServer
-    from allswell.settings import Settings
 
 
 def store_for(url: str) -> Store:

@@ -71,7 +71,8 @@ def _look_again(folder: Path) -> str:
     """A command that works as it is typed, wherever `allswell` is installed and whatever is on PATH."""
     beside = Path(sys.executable).with_name("allswell")
     on_path = shutil.which("allswell")
-    if on_path and beside.exists() and Path(on_path).samefile(beside):
+    lent = "UV" in os.environ  # `uvx` and `uv run` put it on PATH only for as long as the demo runs
+    if on_path and not lent and beside.exists() and Path(on_path).samefile(beside):
         program = ["allswell"]
     else:
         program = [str(beside)] if beside.exists() else [sys.executable, "-m", "allswell"]

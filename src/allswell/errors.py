@@ -1,9 +1,9 @@
-"""The ways a call can end other than well, told apart by whose move it is next.
+"""The errors of Allswell, one class for each answer to “who has to act next?”.
 
 `Refused`        the caller is wrong: nothing was changed, and repeating the call will not help.
 `LeaseLost`      someone else owns the work now: stop, and claim again if you still want it.
 `Unavailable`    the store cannot answer now: nothing is known to be wrong, try later.
-`ServiceParked`  a service asked everybody to wait: give the work back, no attempt is spent.
+`ServiceParked`  a service asked all callers to wait: give the work back, no attempt is spent.
 `BreakerOpen`    a service keeps failing and is left alone for a while: nothing was called.
 `Bug`            Allswell is wrong: a rule of ours was broken. Please report it.
 """
@@ -42,7 +42,7 @@ def _refused(code: str, message: str, where: str | None, hint: str | None, place
 
 
 class LeaseLost(AllswellError):
-    """A write carried a token that is not the current one; the work belongs to someone else, or to nobody.
+    """A write carried a token that is not the current one: another holder has the task, or it is not held.
 
     It is not a failure of the task: what was said is kept with the attempt that has ended.
     """
@@ -81,7 +81,7 @@ def _unavailable(message: str, hint: str | None) -> Unavailable:
 
 
 class ServiceParked(AllswellError):
-    """A service has a limit that lasts longer than anyone should sleep for; whoever needs it waits until then.
+    """A service has a limit that lasts too long to sleep for; tasks that need it wait until then.
 
     It is no failure: `Lease.fail(error)` with it gives the task back and spends no attempt. `until` is a moment of this
     machine's wall clock in milliseconds since 1970, `retry_after` how long that was when it was raised.
@@ -100,7 +100,7 @@ class ServiceParked(AllswellError):
 class BreakerOpen(AllswellError):
     """A service has failed too often in a row; nothing was called, so nothing can have happened.
 
-    `retry_after` says in milliseconds when a probe may go; it is None while a human is waited for.
+    `retry_after` says in milliseconds when a probe may go; it is None while a human has to decide.
     """
 
     def __init__(self, service: str, retry_after: int | None, reason: str) -> None:

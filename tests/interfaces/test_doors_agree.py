@@ -13,7 +13,9 @@ import html
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,11 +26,17 @@ from allswell import Watch
 from allswell.app import make_watch, store_for
 from allswell.domain.agents.cost import Expense
 from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token
+from allswell.domain.question import REPLY, SKIP, SPLIT, AnswerAction, Option
 from allswell.domain.receipts.receipt import Advice, Branch, Change, End, Receipt, receipt_id
-from allswell.domain.task.model import SHOWN_STATES
+from allswell.domain.run.run import Run
+from allswell.domain.task.model import SHOWN_STATES, Task, TaskFilter
 from allswell.engine.status.live import live
+from allswell.errors import Refused
+from allswell.interfaces.cli.context import CliContext
+from allswell.interfaces.tui.actions import BoardActions
 from allswell.interfaces.tui.rows import in_text, read_about
 from allswell.runtime.receipts import Receipts
+from allswell.views.fields import millis
 from tests.interfaces.cli.flow_scene import git, repository
 from tests.interfaces.cli.upkeep import Ran, run
 from tests.interfaces.http.served import Served, serving
@@ -104,6 +112,14 @@ class Doors:
                 return await look(watch)
 
         return asyncio.run(live())
+
+    def http_post(self, path: str, body: object) -> Any:
+        return self.served.ok("POST", path, body)
+
+    def decided(self, decide: Callable[[BoardActions, Watch], Awaitable[str]]) -> str:
+        """What the live screen says of something that was decided there."""
+        board = CliContext(self.served.store, json=False)
+        return self.python(lambda watch: decide(BoardActions(watch, board), watch))
 
     def live(self, id_: str) -> str:
         """What the live screen tells of the row of a task or a question."""
@@ -293,7 +309,8 @@ def _steady(told: Any) -> Any:
 
 
 def _words(text: str) -> str:
-    return re.sub(r"(\d+(\.\d+)?(ms|s|m|h|d)\b ?)+", "TIME ", " ".join(text.split()))
+    text = " ".join(text.split()).replace("just now", "0s ago")
+    return re.sub(r"(\d+(\.\d+)?(ms|s|m|h|d)\b ?)+", "TIME ", text)
 
 
 def test_what_a_task_has_cost(doors: Doors) -> None:
@@ -304,6 +321,19 @@ def test_what_a_task_has_cost(doors: Doors) -> None:
     for told in (doors.text("show", id_), doors.page(f"/tasks/{id_}")):
         assert "$1.75 of at most $5.00, 135 tokens" in told
         assert "$1.25" in told
+
+
+def test_every_door_takes_and_shows_how_many_tokens_a_task_may_use(doors: Doors) -> None:
+    by_http = doors.served.ok("POST", "/tasks", {"tasks": [{"name": "by http", "max_tokens": 2_500}]})["task_ids"][0]
+    by_mcp = doors.tool("submit", name="by mcp", max_tokens=2_500)["task_id"]
+    by_cli = doors.cli("submit", "by cli", "--max-tokens", "2500")["task_id"]
+    for id_ in (by_http, by_mcp, by_cli):
+        assert doors.http(f"/tasks/{id_}")["max_tokens"] == 2_500
+        for told in (doors.text("show", id_), doors.page(f"/tasks/{id_}")):
+            assert "unknown, 0 of at most 2,500 tokens" in told
+        doors.served.ok("POST", f"/tasks/{id_}/cancel", {})
+    for refused in (0, -1, 10**13):
+        assert doors.served.call("POST", "/tasks", {"tasks": [{"name": "x", "max_tokens": refused}]}).status == 422
 
 
 def test_every_door_takes_what_a_task_may_cost(doors: Doors) -> None:
@@ -371,7 +401,7 @@ def test_a_question(doors: Doors) -> None:
 
 def test_every_door_takes_what_a_task_may_cost_with_an_answer(doors: Doors) -> None:
     """The field is known, and the option decides whether it means anything."""
-    answer = {"option": "nonsense", "max_cost_usd": 3}
+    answer = {"option": "nonsense", "max_cost_usd": 3, "max_tokens": 300}
     refused = doors.served.call("POST", f"/questions/{doors.ids['question']}/answer", answer)
     assert refused.json["code"] == "unknown_option", refused.json
 
@@ -401,3 +431,225 @@ def test_the_counts_of_tasks(doors: Doors) -> None:
     wanted = " ".join(f"{counts[state]} {state}" for state in order)
     assert wanted in doors.text()
     assert re.findall(r'class="count (\w+)">', doors.marked("/")) == order
+
+
+# --- what is decided --------------------------------------------------------------------------------------------------
+
+WAYS = (Option("more", "More time", AnswerAction.INCREASE_TIMEOUT), SPLIT, SKIP, REPLY)
+DOORS = ("cli", "cli --json", "http", "page", "live")
+
+
+async def work_of(watch: Watch, kind: str) -> str:
+    """A fresh piece of work of one kind, always under the same names; the id of what is decided about."""
+    await watch.submit("dig the pond", timeout="1m", priority=99, retries=0)
+    lease = await watch.claim(agent="dora", lease="1h")
+    assert lease is not None
+    if kind == "question":
+        return await lease.ask("How deep?", WAYS)
+    if kind == "failed":
+        await watch.submit("fill the pond", needs=[lease.task], priority=98)
+        await lease.fail("stones", error_class="validation")
+        while not await watch.sweep_once():
+            pass
+    return str(lease.task)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One verb of an operator, as it is typed, posted and chosen at each door."""
+
+    about: str
+    cli: tuple[str, ...]
+    path: str
+    body: dict[str, Any]
+    form: dict[str, str]
+    live: Callable[[BoardActions, Watch, str], Awaitable[str]]
+
+
+async def _answer(board: BoardActions, watch: Watch, id_: str, key: str, words: str) -> str:
+    question = await watch.question(id_)
+    assert question is not None
+    return await board.answer(question, key, words)
+
+
+async def _on_task(verb: Callable[[Task], Awaitable[str]], watch: Watch, id_: str) -> str:
+    row = await watch.task(id_)
+    assert row is not None
+    return await verb(row.task)
+
+
+async def _dismiss(board: BoardActions, watch: Watch, id_: str) -> str:
+    (row,) = [row for row in (await live(watch.views)).rows if row.id == id_]
+    return await board.dismiss(row)
+
+
+DECISIONS = {
+    "answered in words": Decision(
+        "question",
+        ("answer", "{}", "one", "metre"),
+        "/questions/{}/answer",
+        {"option": "reply", "text": "one metre"},
+        {"option": "reply", "words-reply": "one metre", "words-more": "1h"},
+        lambda board, watch, id_: _answer(board, watch, id_, "reply", "one metre"),
+    ),
+    "answered with a length of time": Decision(
+        "question",
+        ("answer", "{}", "more", "--timeout", "90"),
+        "/questions/{}/answer",
+        {"option": "more", "timeout": "90s"},
+        {"option": "more", "words-more": "90"},
+        lambda board, watch, id_: _answer(board, watch, id_, "more", "90"),
+    ),
+    "answered with tasks": Decision(
+        "question",
+        ("answer", "{}", "split", "--subtasks", "parts.json"),
+        "/questions/{}/answer",
+        {"option": "split", "subtasks": [{"name": "dig"}, {"name": "dig deeper"}]},
+        {"option": "split", "words-split": " dig\r\n\r\ndig deeper "},
+        lambda board, watch, id_: _answer(board, watch, id_, "split", "dig; dig deeper;"),
+    ),
+    "answered by the end": Decision(
+        "question",
+        ("answer", "{}", "skip", "--yes"),
+        "/questions/{}/answer",
+        {"option": "skip"},
+        {"option": "skip"},
+        lambda board, watch, id_: _answer(board, watch, id_, "skip", ""),
+    ),
+    "question dismissed": Decision(
+        "question",
+        ("dismiss", "{}"),
+        "/questions/{}/dismiss",
+        {},
+        {},
+        _dismiss,
+    ),
+    "task dismissed": Decision("failed", ("dismiss", "{}"), "/tasks/{}/dismiss", {}, {}, _dismiss),
+    "cancelled": Decision(
+        "held",
+        ("cancel", "{}"),
+        "/tasks/{}/cancel",
+        {},
+        {"reason": " "},
+        lambda board, watch, id_: _on_task(lambda task: board.cancel(task, ""), watch, id_),
+    ),
+    "retried": Decision(
+        "failed",
+        ("retry", "{}", "--with-dependents"),
+        "/tasks/{}/retry",
+        {"with_dependents": True},
+        {"with_dependents": "on"},
+        lambda board, watch, id_: _on_task(lambda task: board.retry(task, dependents=True), watch, id_),
+    ),
+}
+
+
+@pytest.mark.parametrize("doors", ["sqlite", "server"], indirect=True)
+@pytest.mark.parametrize("what", DECISIONS)
+def test_what_is_decided_has_the_same_effect_and_the_same_words(doors: Doors, what: str) -> None:
+    """At every door, whichever way it is typed: an empty reason, a bare number, names of tasks."""
+    verb = DECISIONS[what]
+    (doors.folder / "parts.json").write_text('[{"name": "dig"}, {"name": "dig deeper"}]')
+    words: dict[str, str] = {}
+    answers: dict[str, Any] = {}
+    effects: dict[str, str] = {}
+    for door in DOORS:
+        id_ = doors.python(lambda watch: work_of(watch, verb.about))
+        path, typed = verb.path.format(id_), [word.format(id_) for word in verb.cli]
+        match door:
+            case "cli":
+                words[door] = doors.text(*typed).partition(" allswell why")[0]
+            case "cli --json":
+                answers[door] = doors.cli(*typed)
+            case "http":
+                answers[door] = doors.http_post(path, verb.body)
+            case "page":
+                answer = logged_in(doors.served, "admin").post(path, verb.form, HX_Request="true")
+                assert answer.status == 200, answer.body
+                words[door] = html.unescape(re.sub(r"<[^>]*>", "", answer.body.decode())).strip()
+            case _:
+                words[door] = doors.decided(partial(_decided, verb, id_))
+        effects[door] = doors.python(partial(_effect, id_))
+        doors.python(_clear)
+    told, seen = {_nameless(one) for one in words.values()}, [_nameless(json.dumps(one)) for one in answers.values()]
+    assert len(told) == 1, words
+    assert len({re.sub(r'"dismissed_by": "[^"]+"', "", one) for one in seen}) == 1, answers
+    first, *others = effects.values()
+    assert all(one == first for one in others), effects
+
+
+def _nameless(text: str) -> str:
+    return re.sub(r"\b[tqr]_[0-9a-z]+", "ID", text)
+
+
+async def _decided(verb: Decision, id_: str, board: BoardActions, watch: Watch) -> str:
+    return await verb.live(board, watch, id_)
+
+
+async def _effect(id_: str, watch: Watch) -> str:
+    """How the task, its question, and whatever came of them stand; without ids, moments, and who decided."""
+    question = await watch.question(id_) if id_.startswith("q_") else None
+    task = await watch.task(id_ if question is None else question.task or "")
+    assert task is not None
+    kept = [row for row in await watch.tasks(TaskFilter(limit=1_000)) if row.task.created_at >= task.task.created_at]
+    rows = [(row.task.name, row.state, row.task.record.reason, row.task.timeout, len(row.waits)) for row in kept]
+    seen = [row.task.record.dismissed is not None for row in kept]
+    closed = None if question is None else (question.choice, question.answer, question.dismissed_at is not None)
+    return _nameless(str((rows, seen, closed)))
+
+
+async def _clear(watch: Watch) -> None:
+    """Nothing of it stays open."""
+    for row in await watch.tasks(TaskFilter(open=True, limit=1_000)):
+        if row.task.name in ("dig the pond", "fill the pond", "dig", "dig deeper"):
+            with suppress(Refused):  # one that waited for another is skipped, perhaps by now
+                await watch.cancel(row.task.id)
+
+
+@pytest.mark.parametrize("doors", ["sqlite", "server"], indirect=True)
+def test_a_run_is_ended_alike(doors: Doors) -> None:
+    answers, reasons = [], []
+    for door in ("cli", "http"):
+        id_ = doors.python(lambda watch: watch.open_run("garden"))
+        answer = doors.cli("cancel", id_) if door == "cli" else doors.http_post(f"/runs/{id_}/end", {})
+        ended = doors.python(partial(_run_of, id_))
+        answers.append(_nameless(json.dumps(answer)))
+        reasons.append(ended.reason)
+    assert answers[0] == answers[1]
+    assert reasons == ["cancelled", "cancelled"]
+
+
+async def _run_of(id_: str, watch: Watch) -> Run:
+    run = await watch.run(id_)
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize("doors", ["sqlite"], indirect=True)
+def test_a_key_is_made_and_revoked_alike(doors: Doors) -> None:
+    """By the command line beside the store, and by an admin over HTTP: only who did it differs."""
+    made = doors.cli("key", "create", "ci", "--right", "agent", "--role", "dig", "--expires", "2h")
+    other = doors.http_post("/keys", {"name": "cd", "rights": ["agent"], "roles": ["dig"], "expires": "2h"})
+    revoked, ended = doors.cli("key", "revoke", "ci"), doors.http_post("/keys/cd/revoke", {})
+    for one, another in ((made["key"], other["key"]), (revoked, ended)):
+        assert one.keys() == another.keys()
+        for name in ("state", "rights", "roles"):
+            assert one[name] == another[name], name
+    assert (made["key"]["state"], revoked["state"]) == ("valid", "revoked")
+    for key in (made, other):
+        began, ends = (millis(key["key"][name]) for name in ("created_at", "expires_at"))
+        assert ends - began == 7_200_000
+    refused = doors.served.call("POST", "/keys/nobody/revoke", {}).json
+    typed = run("key", "revoke", "nobody", "--json", *doors.words, cwd=doors.folder)
+    assert json.loads(typed.out)["error"]["code"] == refused["code"] == "unknown_key"
+
+
+@pytest.mark.parametrize("doors", ["sqlite"], indirect=True)
+def test_deliveries_are_meant_alike(doors: Doors) -> None:
+    """By an id or its beginning; one that is not there is refused with the same words."""
+    none = doors.http_post("/deliveries/retry", {})
+    assert doors.cli("deliveries", "retry") == none == {"did": "retried", "delivery_ids": []}
+    refused = doors.served.call("POST", "/deliveries/drop", {"delivery_ids": ["msg_x"]}).json
+    typed = run("deliveries", "drop", "msg_x", "--json", *doors.words, cwd=doors.folder)
+    error = json.loads(typed.out)["error"]
+    assert (error["code"], error["message"]) == (refused["code"], refused["detail"])

@@ -15,9 +15,9 @@ from allswell.domain.mesh.request import check_request
 from allswell.domain.rules import bounds
 from allswell.domain.rules.bounds import Bound, StructBounds, parts_of
 from allswell.domain.rules.command import Command, NewTask
-from allswell.domain.run.flow import check_flow
+from allswell.domain.run.lifecycle import check_flow
 from allswell.domain.service.breaker import BreakerPolicy
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import Policy
 
 HUGE = 1 << 70
 NUMBERS = (HUGE, -HUGE, 1 << 63)
@@ -34,6 +34,8 @@ def wrong(bound: Bound) -> Iterator[Any]:
             yield from NUMBERS  # a number that no row has: it names nothing
         case bounds.TextBound(most):
             yield from ("x" * (most + 1), "a\0b")
+        case bounds.JsonBound(most):
+            yield from ('"' + "x" * most + '"', "no JSON", "", "1e400", '1,"task":{}', "[" * 201 + "]" * 201)
         case bounds.NameBound(empty):
             yield from ("a\0b", "a\nb", "x" * 201, *(() if empty else ("", " ")))
         case bounds.ServiceName():
@@ -117,6 +119,8 @@ def right(bound: Bound | None) -> Any:
             return "t_new"
         case bounds.BudgetName():
             return "budget:day"
+        case bounds.JsonBound():
+            return '{"x":[1]}'
         case bounds.FractionBound():
             return 0.5
         case bounds.ChoiceBound(values):

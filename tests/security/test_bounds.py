@@ -23,11 +23,11 @@ from allswell.domain.access.key import Right
 from allswell.domain.access.rights import ACT_OF
 from allswell.domain.ids import CommandId, TaskId, file_name
 from allswell.domain.rules.bounds import check, parts_of
-from allswell.domain.rules.command import Cancel, CheckIn, Claim, Command, NewTask, RecordStep, Submit
+from allswell.domain.rules.command import Cancel, CheckIn, Claim, Command, NewTask, RecordStep, Submit, wire_name
 from allswell.domain.task import submit
 from allswell.engine.engine import Engine
 from allswell.errors import AllswellError, Bug, Refused
-from allswell.interfaces.http.api import ROUTES
+from allswell.interfaces.http.server import ROUTES
 from allswell.interfaces.mcp.tools import TOOLS
 from allswell.remote.wire import CALLS
 from allswell.runtime import agent_socket
@@ -111,7 +111,7 @@ def test_over_http_commands_are_held_to_the_same(server: Served, kind: type[Comm
                 about = msgspec.json.encode(command)
             except (ValueError, OverflowError):  # no JSON has it: it cannot come this way
                 about = json.dumps(msgspec.to_builtins(command)).encode()
-            sent = b'{"commands":[{"command":"%s","about":%s}]}' % (kind.__name__.encode(), about)
+            sent = b'{"commands":[{"command":"%s","about":%s}]}' % (wire_name(kind).encode(), about)
             answer = server.say(connection, "POST", "/commands", raw=sent)
             assert answer.status < 500, (field, answer.body)
             problem = answer.json if answer.status != 200 else answer.json["answers"][0].get("error", {})
@@ -225,6 +225,37 @@ def test_the_socket_of_an_attempt_is_held_to_bounds(tmp_path: Path, monkeypatch:
             assert row is not None
             assert row.lease is not None
             (here.folder / "go").touch()
+            await running
+
+    monkeypatch.setattr(agent_socket, "_outsiders", True)
+    asyncio.run(main())
+
+
+def test_at_its_socket_an_agent_brings_json_that_every_reader_can_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a number without end passed, on which `allswell show` and the page failed."""
+    script = "echo $ALLSWELL_SECRET > secret; echo $ALLSWELL_SOCKET > s.tmp; mv s.tmp socket; read line < go"
+
+    async def main() -> None:
+        async with attempt_stage(tmp_path) as here:
+            lease = await here.lease()
+            (here.folder / "go").unlink(missing_ok=True)
+            attempt = AttemptRunner(here.order("sh", "-c", f"mkfifo go; {script}"), lease, here.home)
+            running = asyncio.ensure_future(attempt.run())
+            await here.until((here.folder / "socket").exists)
+            path = (here.folder / "socket").read_text().strip()
+            secret = (here.folder / "secret").read_text().strip()
+            for raw in (b"1e400", b"9" * 5_000, b"[" * 201 + b"]" * 201, b'"\xff"', b"[" * 100_000):
+                reader, writer = await asyncio.open_unix_connection(path)
+                writer.write(b'{"verb":"done","secret":"%s","result":%s}\n' % (secret.encode(), raw))
+                reply = json.loads(await asyncio.wait_for(reader.readline(), 60))
+                writer.close()
+                assert reply.get("error") == "Refused", (raw[:20], reply)
+            row = await here.watch.task(lease.task)
+            assert row is not None
+            assert row.lease is not None
+            await asyncio.to_thread((here.folder / "go").write_text, "\n")
             await running
 
     monkeypatch.setattr(agent_socket, "_outsiders", True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,16 +31,17 @@ from allswell.domain.rules.command import (
     Complete,
     EndIdle,
     Fail,
-    Keep,
     NewTask,
+    RecordReceipt,
     Release,
     Submit,
 )
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.model import TaskFilter, TaskRow
 from allswell.domain.task.submit import WEBHOOKS
+from allswell.domain.values import JSON_DEEPEST, check_json
+from allswell.engine.access.gate import VisibleRecords
 from allswell.engine.access.keys import KeyQuota, Keyring
-from allswell.engine.access.visibility import VisibleRecords
 from allswell.engine.budget import Budgets
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused, Unavailable
@@ -265,6 +267,21 @@ def test_a_request_names_no_command_and_escapes_none(server: Served) -> None:
     assert server.ok("POST", "/views/view_task", {"task": "t_plain"})["task"]["spec"]["policy"]["verify"] == ["true"]
 
 
+@pytest.mark.parametrize("role", ["run", "step"])
+def test_no_key_of_an_agent_hands_over_a_command_that_a_human_would_resume(server: Served, role: str) -> None:
+    """The front page told a human to type `allswell run --resume`, which ran the agent's command as that human."""
+    command = {"command": ["touch", str(server.folder / "run_as_human")], "cwd": str(server.folder)}
+    new = {"id": f"t_night{role}", "name": "night", "role": role, "payload": json.dumps({"run": command})}
+    assert said(server, "submitter", "Submit", tasks=[new])["code"] == "not_allowed"
+    task, token = held(server, "eve")
+    lease = {"task": task, "token": token, "agent": "eve"}
+    assert said(server, "eve", "Delegate", **lease, request=new, timeout=60_000)["code"] == "bad_role"
+    spec = {"kind": "handoff", "to": f"role:{role}", "timeout": 1000, "retries": 0, "default": 1000}
+    asked = {**new, "id": f"m_{task[2:]}.{role}"}
+    assert said(server, "eve", "SendRequest", **lease, request=asked, spec=spec)["code"] == "bad_role"
+    assert server.ok("GET", f"/tasks?role={role}&all=true")["tasks"] == []
+
+
 def test_no_task_but_a_request_is_for_whoever_posts_webhooks(server: Served) -> None:
     """One that was none ended the delivery of all others."""
     new = {"id": "t_posted", "name": "x", "role": WEBHOOKS}
@@ -331,6 +348,9 @@ def test_an_agents_key_hides_no_task_for_a_year(server: Served) -> None:
     word = f"/tasks/{task}/leases/{token}/release"
     assert server.call("POST", word, {"delay": "360d"}, key="eve").json["code"] == "bad_duration"
     assert server.ok("POST", word, {"delay": "1d"}, key="eve")["state"] == "delayed"
+    (task, token), (other, _) = held(server, "eve"), held(server, "eve")
+    assert said(server, "eve", "Release", task=task, token=token, agent="eve", awaits=other) is not None
+    assert server.ok("GET", f"/tasks/{task}", key="eve")["task"]["state"] == "ready", "it waits for nothing"
 
 
 def test_an_agents_key_has_no_account_stand_still(server: Served) -> None:
@@ -458,10 +478,78 @@ def test_what_the_watch_asks_of_itself_is_refused_in_words(server: Served) -> No
         assert refused["detail"], (command, refused)
 
 
+DEEP = "[" * (JSON_DEEPEST + 1) + "]" * (JSON_DEEPEST + 1)
+NO_JSON = {
+    "words": "no JSON",
+    "nothing": "",
+    "forged": '1,"task":{"state":"forged"}',
+    "two": '"x" "y"',
+    "endless": "1e400",
+    "long": "9" * 5_000,
+    "deep": DEEP,
+    "very_deep": "[" * 100_000,
+    "objects": '{"a":' * 300 + "1" + "}" * 300,
+    "nan": "NaN",
+}
+
+
+@pytest.mark.parametrize("text", NO_JSON.values(), ids=NO_JSON)
+def test_no_key_hands_over_or_brings_a_text_that_is_no_json(server: Served, text: str) -> None:
+    """Another agent's inbox was answered with a bug for as long as the request stood there."""
+    new = {"id": f"t_new{next(NUMBERS)}", "name": "x", "role": "build", "payload": text}
+    refused = [said(server, "submitter", "Submit", tasks=[new])]
+    task, token = held(server, "eve")
+    lease = {"task": task, "token": token, "agent": "eve"}
+    refused += [said(server, "eve", "Complete", **lease, result=text)]
+    refused += [said(server, "eve", "Ask", **lease, text="Is it good?", result=text)]
+    request = {"id": f"m_{task[2:]}.x", "name": "x", "role": "@carol", "payload": text}
+    spec = {"kind": "handoff", "to": "carol", "timeout": 600_000, "retries": 0, "default": 1_000}
+    refused += [said(server, "eve", "SendRequest", **lease, request=request, spec=spec)]
+    delegated = {"id": f"t_new{next(NUMBERS)}", "name": "x", "role": "build", "payload": text}
+    refused += [said(server, "eve", "Delegate", **lease, request=delegated, timeout=60_000)]
+    asking, its_token = held(server, "carol")
+    word = f"/tasks/{asking}/leases/{its_token}/request"
+    asked = server.ok("POST", word, {"name": "help", "kind": "handoff", "to": "eve"}, key="carol")["request_id"]
+    refused += [said(server, "eve", "Respond", request=asked, agent="eve", result=text)]
+    assert [one["code"] in ("not_json", "too_deep") for one in refused] == [True] * 6, refused
+    assert request["id"] not in {one["request_id"] for one in server.ok("GET", "/inbox", key="carol")["requests"]}
+    for path in (f"/tasks/{task}", "/tasks?all=true", "/status"):
+        server.ok("GET", path)
+
+
+def test_what_is_as_deep_as_may_be_can_be_read_by_every_reader(server: Served) -> None:
+    text = "[" * JSON_DEEPEST + "]" * JSON_DEEPEST
+    task, token = held(server, "eve")
+    assert said(server, "eve", "Complete", task=task, token=token, agent="eve", result=text) == task
+    assert server.ok("GET", f"/tasks/{task}")["result"] == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "0", '"a, [b]"', "[]", '"' + "[" * 1_000 + '"', '{"a":[{}]}', '["' + "[" * 1_000 + '"]', "[[],[]]"]
+)
+def test_json_is_json(text: str) -> None:
+    check_json(text, "result")
+
+
+def test_many_lists_beside_each_other_are_not_deep() -> None:
+    check_json("[" + ",".join(["[1,{}]"] * 10_000) + "]", "result")
+    with pytest.raises(Refused, match="within each other"):
+        check_json("[" + ",".join([DEEP] * 10) + "]", "result")
+
+
+def strangers_in(folder: Path) -> list[Path]:
+    """Every path that is not the store's own: it keeps journals, and a folder of waiting writers, that come and go."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if not any(part.startswith("allswell.db") for part in path.relative_to(folder).parts)
+    )
+
+
 @pytest.mark.parametrize("id_", ["../../victim", "/etc/victim", "a/b", ".."])
 def test_neither_a_commands_nor_a_requests_id_is_a_path(server: Served, id_: str) -> None:
     """The id of a command may be any text, and no file is named after it; that of a request may not."""
-    before = sorted(server.folder.rglob("*"))
+    before = strangers_in(server.folder)
     new = {"id": f"t_named{next(NUMBERS)}", "name": "x"}
     assert said(server, "submitter", "Submit", id=id_, tasks=[new]) == [new["id"]]
     task, token = held(server, "carol")
@@ -469,9 +557,7 @@ def test_neither_a_commands_nor_a_requests_id_is_a_path(server: Served, id_: str
     spec = {"kind": "handoff", "to": "eve", "timeout": 1000, "retries": 0, "default": 1000}
     lease = {"task": task, "token": token, "agent": "carol"}
     assert said(server, "carol", "SendRequest", **lease, request=request, spec=spec)["code"] == "bad_id"
-    assert [
-        path for path in sorted(server.folder.rglob("*")) if path not in before and "allswell.db" not in path.name
-    ] == []
+    assert strangers_in(server.folder) == before
 
 
 def test_a_budget_whose_sum_cannot_be_made_is_shut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -583,7 +669,7 @@ def test_a_keys_quota_covers_all_that_it_can_make_grow() -> None:
     lease = (CommandId("c"), TaskId("t_x"), Token(1), AgentId("eve"))
     needs = tuple(TaskId(f"t_{number:098}") for number in range(20))
     refused: tuple[Command, ...] = (
-        Keep(*lease, receipt="rc_x", status="done", path=text),
+        RecordReceipt(*lease, receipt="rc_x", status="done", path=text),
         AskForHelp(CommandId("c"), "s", ErrorClass.TRANSIENT, text, text),
         Submit(CommandId("c"), (NewTask(TaskId("t_y"), "y", needs=needs),)),
         Ask(

@@ -99,7 +99,7 @@ def test_the_command_line_asks_before_it_ends_work_and_says_how_to_take_it_back(
     said = at_terminal("answer", question, "skip", cwd=tmp_path, columns=160, typed="y\n")
     assert (said.code, f"{does(AnswerAction.SKIP)}). Really? [y/N]" in said.out) == (0, True), said
     assert cli.ok("show", task, "--json").json["task"]["state"] == "skipped"
-    assert f"to take it back: `allswell retry {task} --with-dependents`" in said.out
+    assert f"To take it back: `allswell retry {task} --with-dependents`" in said.out
     (made,) = cli.ok("retry", task, "--with-dependents", "--json").json["retried"]
     assert cli.ok("show", made["new_task_id"], "--json").json["task"]["state"] == "ready"
 

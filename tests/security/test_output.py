@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allswell.domain.agents.cost import SESSIONS_MOST, USD, Expense, UsageCounter
+from allswell.domain.agents.conversation import entries
+from allswell.domain.agents.cost import USD, Expense
 from allswell.domain.agents.denied import CALLS_MOST, Denied
-from allswell.domain.agents.log import entries
 from allswell.domain.agents.output import (
     LONGEST_FINAL_LINE,
     REFUSALS_MOST,
@@ -25,6 +25,7 @@ from allswell.domain.agents.output import (
     usage_left,
 )
 from allswell.domain.agents.refusal import UsageLimit
+from allswell.domain.agents.spending import SESSIONS_MOST, UsageCounter
 from allswell.domain.agents.usage import LONGEST_PAUSE, Thresholds, Usage, UsageLevel, judge
 from allswell.domain.build.announcements import still_owed
 from allswell.domain.build.line import MESSAGE_MAX

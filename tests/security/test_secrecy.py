@@ -67,7 +67,7 @@ def _ours(pid: int) -> list[int]:
     """A process and those of its children that know what it knows: not the warden, which is given nothing."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     children = [child for task in tasks for child in (task / "children").read_text().split()]
-    return [pid, *[int(one) for one in children if b"interfaces.http.server_process" in _command_of(one)]]
+    return [pid, *[int(one) for one in children if b"interfaces.http.sidecar" in _command_of(one)]]
 
 
 def _command_of(pid: str) -> bytes:
@@ -147,6 +147,10 @@ _PLANTS = {
     "a link in the place of the index": 'rm .git/index; ln -s "$1/secret" .git/index',
     "a git folder of root's": 'rm -r .git; echo "gitdir: $1/repository/.git" > .git',
     "a link in the place of .git": 'rm -r .git; ln -s "$1/repository/.git" .git',
+    "a file that only root can read": "mv given taken",
+    "a file of root's in a folder that only root can enter": """
+        git update-index --add --cacheinfo "100644,$(git hash-object -w file),shut/secret"
+    """,
     "a repository inside whose git folder is root's": """
         mkdir in
         echo "gitdir: $1/repository/.git" > in/.git
@@ -164,6 +168,10 @@ def test_a_snapshot_that_root_takes_shows_an_agent_no_file_of_roots(theirs: Path
         (Path(roots) / "secret").write_text("a secret of root's")
         before = git(Path(roots) / "repository", "for-each-ref")
         begin = "git init -q; echo one > file; git add file; git -c user.name=n -c user.email=e commit -qm one"
+        (theirs / "given").write_text("a secret of root's")
+        (theirs / "given").chmod(0o600)
+        (theirs / "shut").mkdir(mode=0o700)
+        (theirs / "shut" / "secret").write_text("a secret of root's")
         put(theirs / "begin.sh", f"export HOME=$PWD\n{begin}\n")
         put(theirs / "agent.sh", f"export HOME=$PWD\necho two > file\n{plant}\nexit 3\n")
         assert can("sh", "-c", f"cd {theirs} && sh begin.sh")

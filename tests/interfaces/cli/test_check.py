@@ -218,6 +218,16 @@ def test_a_grace_that_does_not_fit_before_the_end_of_a_lease_is_warned_of(cli: C
     assert cli.ok("check").out == "All's well: everything fits.\n"
 
 
+def test_a_role_for_conflicts_without_an_agent_in_a_worktree_is_told(cli: Console) -> None:
+    agent = '[agents.one]\ncommand = ["true", "{prompt}"]\nrole = "merger"\n'
+    (cli.folder / "allswell.toml").write_text(f'bring_needs = true\nconflict_role = "merger"\n{agent}')
+    (finding,) = cli.ok("check", "--json").json["findings"]
+    assert (finding["rule"], finding["severity"], finding["place"]["line"]) == ("role_of_nobody", "warning", 2)
+    assert finding["says"] == "conflict_role is 'merger', and no agent with this role works in a worktree."
+    (cli.folder / "allswell.toml").write_text(f'conflict_role = "merger"\n{agent}worktree = true\n')
+    assert cli.ok("check").out == "All's well: everything fits.\n"
+
+
 @pytest.mark.row("M1")
 def test_a_role_that_nobody_has_is_never_refused_and_is_told(cli: Console) -> None:
     agents = '[agents.ops]\ncommand = ["true", "{prompt}"]\nrole = "ops"\n'

@@ -13,7 +13,9 @@ from tests import patience
 @pytest.mark.realtime
 def test_an_agent_hangs_its_work_is_kept_comes_back_and_gets_done(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "allswell", "demo", "--keep", str(tmp_path)]
-    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=patience.SECONDS)
+    # As `uvx` starts it: with an environment on PATH that is gone when the demo has ended.
+    runner = {**os.environ, "UV": "/usr/bin/uv", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    played = subprocess.run(command, env=runner, capture_output=True, text=True, check=True, timeout=patience.SECONDS)
     story = (
         "waiting for the model",
         "nothing showed progress for 3s; ",

@@ -76,7 +76,8 @@ def test_a_supervisor_tells_it_in_the_line_about_the_end_and_beside_the_branch(
     (shell.folder / "allswell.toml").write_text(FLEET.format(program=worked_around))
     shell("submit", "paint")
     said = " ".join(shell("up", "--drain").stdout.split())
-    assert f"claude has done “paint”; {REFUSED}. The work is on the branch allswell/paint-" in said
+    assert f"claude has done “paint”; {REFUSED}; it says: “" in said
+    assert "”. The work is on the branch allswell/paint-" in said
     assert said.count("were refused") == 1
     (receipt,) = shell.json("receipts")["receipts"]
     assert receipt["warnings"] == [REFUSED]
@@ -90,7 +91,7 @@ import json, pathlib, subprocess, sys
 printed = pathlib.Path({captured!r})
 plugins = [word.partition("=")[2] for word in sys.argv if word.startswith("--plugin-dir=")]
 pathlib.Path("plugins").write_text(json.dumps(plugins))
-pathlib.Path("handed").write_text(sys.stdin.read())
+pathlib.Path("handed").write_text(" ".join([*sys.argv, sys.stdin.read()]))
 if not plugins:
     sys.stdout.write((printed / "claude-gave-up.jsonl").read_text())
     sys.exit(1)
@@ -149,7 +150,48 @@ def test_an_allowance_is_spent_by_the_next_attempt(shell: Shell, tmp_path: Path)
     shell("answer", "night", "retry")
     shell("run", "--resume", "night", code=1)
     first, second, third = (tmp_path / "first").read_text().splitlines()
-    assert (first, second.partition("=")[0], third) == ("-p", "--plugin-dir", "-p")
+    # the later ones go on with its session, and only the second has the plugin that allows the call
+    assert (first, second.partition("=")[0], third) == ("-p", "--plugin-dir", "--resume")
+
+
+DEFERS = """\
+import json, pathlib, subprocess, sys
+printed = pathlib.Path({captured!r})
+settings = [word.partition("=")[2] for word in sys.argv if word.startswith("--settings=")]
+pathlib.Path("settings").write_text(json.dumps(settings))
+if "--resume" not in sys.argv:
+    sys.stdout.write((printed / "claude-deferred.jsonl").read_text())
+    sys.exit(0)
+(plugin,) = [word.partition("=")[2] for word in sys.argv if word.startswith("--plugin-dir=")]
+hooks = json.loads((pathlib.Path(plugin) / "hooks" / "hooks.json").read_text())["hooks"]["PreToolUse"]
+hook = hooks[0]["hooks"][0]
+answers = []
+for number in ("toolu_1", "toolu_2"):
+    event = {{"tool_name": "Bash", "tool_input": {{"command": "ls -la"}}, "tool_use_id": number}}
+    ran = subprocess.run([hook["command"], *hook["args"]], input=json.dumps(event), capture_output=True, text=True)
+    answers.append(json.loads(ran.stdout)["hookSpecificOutput"]["permissionDecision"])
+pathlib.Path("answers").write_text(json.dumps(answers))
+sys.stdout.write((printed / "claude-success.jsonl").read_text())
+"""
+
+
+def test_what_is_allowed_in_a_session_that_goes_on_is_that_call_once(shell: Shell, gives_up: str) -> None:
+    """An agent that may make a call once cannot make it again, nor switch the hook off by settings in its folder."""
+    Path(gives_up).write_text(f"#!{sys.executable}\n{DEFERS.format(captured=str(CAPTURED))}")
+    (shell.folder / "own.json").write_text('{"model": "x", "disableAllHooks": true}')
+    settings = f'[agents.claude]\ncommand = ["{gives_up}", "-p", "{{prompt}}"]\ndefer = ["Bash"]\n'
+    (shell.folder / "allswell.toml").write_text(settings)
+    own = ("--settings", "own.json", "-p", "do it")
+    shell("run", "--name", "night", "--agent", "claude", "--", gives_up, *own, code=3)
+    (kept,) = json.loads((shell.folder / "settings").read_text())
+    assert json.loads(kept)["model"] == "x"
+    assert json.loads(kept)["disableAllHooks"] is False
+    shell("answer", "night", "allow")
+    shell("run", "--resume", "night")
+    assert json.loads((shell.folder / "answers").read_text()) == ["allow", "defer"]
+    (shell.folder / "own.json").unlink()
+    said = shell("run", "--agent", "claude", "--", gives_up, *own, code=None)
+    assert "calls that match `defer` cannot be made to wait for a human: No such file" in " ".join(said.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -204,7 +246,7 @@ def test_under_a_supervisor_the_worktree_is_named_and_what_is_accepted_is_on_its
     assert f"worktree   {worktree}\n" in shell("show", "paint").stdout
     assert shell.json("show", "paint")["worktree"] == str(worktree)
     answered = shell("answer", "paint", "accept").stdout
-    assert f"its work is on the branch allswell/paint-{task[-4:]}" in " ".join(answered.split())
+    assert f"Its work is on the branch allswell/paint-{task[-4:]}" in " ".join(answered.split())
     shown = shell.json("show", "paint")
     assert (shown["task"]["state"], shown["work"]["branch"]) == ("done", f"allswell/paint-{task[-4:]}")
     assert shown["worktree"] is None

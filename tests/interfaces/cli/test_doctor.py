@@ -374,3 +374,26 @@ def test_the_report_fits_the_terminal(tmp_path: Path, columns: int) -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", ran.out)
     assert max(map(len, text.splitlines())) <= columns
     assert text.rstrip().endswith("1 thing is broken.")
+    assert {"timers", "ready"} <= set(text.split()), "the names of these checks in JSON are not words for people"
+    assert not {"sweeper", "pool"} & set(text.split())
+
+
+def test_alerts_without_links_are_said_with_what_to_set(tmp_path: Path) -> None:
+    sinks = '[sinks.phone]\nkind = "alerts"\nroutes = { info = ["ntfy://localhost/night"] }\n'
+    https = "to the https address of `allswell serve`"
+    for line, says in {
+        "": f"alerts have no links that answer questions: set public_url {https}",
+        'public_url = "http://w.example"\n': (
+            f"alerts have no links that answer questions: public_url is 'http://w.example'; set it {https}"
+        ),
+        'public_url = "https://w.example"\n': None,
+    }.items():
+        (tmp_path / "allswell.toml").write_text(line + sinks)
+        report = Report(tmp_path)
+        shown = report.findings.get("links")
+        assert report.code == 0
+        assert (None if shown is None else (shown["says"], shown["verdict"])) == (
+            None if says is None else (says, "ok")
+        )
+    (tmp_path / "allswell.toml").write_text("")
+    assert "links" not in Report(tmp_path).findings

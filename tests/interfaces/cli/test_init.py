@@ -38,6 +38,7 @@ def test_two_questions_at_a_terminal_and_what_was_chosen_passes_the_check(shell:
     assert "[agents.codex]" in text
     assert "[agents.claude]" not in text
     assert ("concurrency = 2" in text, "worktree = true" in text, 'idle = "10m"' in text) == (True, True, True)
+    assert shell.json("config", "bring_needs")["settings"][0]["value"] is True
     assert (shell.folder / ".gitignore").read_text() == ".allswell/\n"
     shell("check")
     assert "nothing is overwritten" in shell("init", "--yes", code=2).stderr

@@ -8,7 +8,7 @@ import pytest
 
 from allswell.interfaces.cli.commands.requests import _tell
 from allswell.interfaces.cli.context import CliContext
-from allswell.views.message import RequestedShape
+from allswell.views.lease import RequestedShape
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.upkeep import run
 

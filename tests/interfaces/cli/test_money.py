@@ -62,6 +62,21 @@ def test_at_its_limit_an_agent_that_goes_on_is_ended_its_work_kept_and_a_human_a
     assert shell.json("show", "night")["max_cost_usd"] == 3
 
 
+def test_a_killed_agent_is_priced_by_the_settings_and_ended_at_its_token_limit(shell: Shell, tmp_path: Path) -> None:
+    program = install(tmp_path / "bin", "claude-killed", after="exec sleep 600")
+    prices = "[prices]\nclaude-sonnet-4-5 = { input = 500_000, output = 250_000 }\n"
+    (shell.folder / "allswell.toml").write_text(f"max_tokens = 2\n{prices}")
+    done = shell("run", "--name", "night", "--", str(program), code=3)
+    assert "has reached its token limit: this attempt $0.75 (estimated), 2 tokens" in " ".join(done.stderr.split())
+    (question,) = shell.json("questions")["questions"]
+    assert "has used 2 tokens in its attempt, and may use 2 tokens" in question["text"]
+    assert "cost       $0.75 (estimated), 2 of at most 2 tokens" in shell("show", "night").stdout
+    assert "the task reached its token limit" in " ".join(shell("why", "night").stdout.split())
+    assert "token_limit" in shell.kinds()
+    shell("answer", "night", "increase_tokens", "--max-tokens", "30")
+    assert shell.json("show", "night")["max_tokens"] == 30
+
+
 def test_a_fleet_is_held_to_the_limits_of_its_tasks_and_of_the_day(shell: Shell, tmp_path: Path) -> None:
     program = install(tmp_path / "bin", "claude-success", after="exit 1")
     (shell.folder / "allswell.toml").write_text(FLEET.format(program=program))
@@ -74,6 +89,7 @@ def test_a_fleet_is_held_to_the_limits_of_its_tasks_and_of_the_day(shell: Shell,
         "tokens_in": 2400,
         "tokens_out": 600,
         "attempts": 2,
+        "estimated": 0,
         "priced": 2,
     }
     assert shell.json("agents")["agents"][0]["spent"]["cost_usd"] == 1.5

@@ -107,7 +107,7 @@ def _tasks_and_questions(allswell: Terminal) -> None:
         allswell(*wrong, code=code)
     assert "stays open" in allswell("dismiss", asked).out
     assert "1 dismissed question holds 2 tasks" in allswell().out
-    assert "answered: public" in allswell("answer", asked, "public", env={"USER": "grace"}).out
+    assert "Answered: public." in allswell("answer", asked, "public", env={"USER": "grace"}).out
     assert f"→ public, answered by {user_name(os.geteuid())}" in allswell("questions", "--all").out
     told = allswell("claim", "--agent", AGENT, "--role", "reader").out
     assert "the answer was: public" in told
@@ -127,7 +127,7 @@ def _tasks_and_questions(allswell: Terminal) -> None:
         allswell(*command, code=2)
     assert "is submitted again, as t_" in allswell("retry", LONG, "--with-dependents").out.replace("\n", " ")
     allswell("retry", first, code=2)
-    assert "the run the long night" in allswell("cancel", run[1]).out
+    assert "The run the long night" in allswell("cancel", run[1]).out
     for command in (
         ("show", first),
         ("why", first),
@@ -218,6 +218,11 @@ def _told(allswell: Terminal) -> None:
     assert "in 89d" in allswell("key", "list").out
     assert "/enter?link=awl_a-key-with-a-name_" in allswell("key", "link", "a-key-with-a-name").out
     assert "is revoked" in allswell("key", "revoke", "a-key-with-a-name").out
+    assert "have stopped working" in allswell("key", "revoke-links").out
+    session = ("--client", "claude", "--id", "7f99863e", "--pid", str(os.getpid()))
+    allswell("session", "waits", *session, "--kind", "permission_prompt", "--text", QUESTION)
+    assert "waiting for" in allswell("agents").out
+    allswell("session", "ends", *session)
     assert "Nothing here needs" in allswell("trust", "--yes").out
     assert "is not parked" in allswell("unpark", "anthropic", code=2).out
     for command in (("deliveries",), ("deliveries", "retry"), ("deliveries", "drop", "--all")):
@@ -235,7 +240,8 @@ SCENES: dict[Callable[[Terminal], None], str] = {
     _run_and_recover: "receipts recover diff logs run show graph resume",
     _watch_over_a_fleet: "up,init,submit,agents,claim,request,inbox,respond,decline,tracking,work,comms,"
     "sinks,sinks check,sinks run,sinks setup,sinks forget,"
-    "alerts test,trust,unpark,deliveries,deliveries retry,deliveries drop,key create,key link,key list,key revoke",
+    "alerts test,trust,unpark,deliveries,deliveries retry,deliveries drop,key create,key link,key list,key revoke,"
+    "key revoke-links,session",
 }
 """What is played at a terminal, and the commands that are typed in it."""
 

@@ -220,7 +220,7 @@ def test_a_killed_reaper_ends_in_a_code_that_the_page_lists(shell: Shell) -> Non
     assert "its reaper was killed, and the tree with it" in said
     assert running.returncode == 128 + signal.SIGKILL
     page = (Path(__file__).parents[3] / "docs" / "run.md").read_text()
-    assert "137\nalso when its reaper was killed" in page
+    assert "| 137 | also: its reaper was killed" in page
     assert recovered(shell, "night")["new"] == "new\n"
 
 

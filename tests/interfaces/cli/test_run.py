@@ -320,6 +320,24 @@ def test_a_worktree_where_there_is_no_repository_is_refused_and_leaves_no_task(s
     assert list((shell.folder / ".allswell" / "attempts").glob("*")) == []
 
 
+def test_a_command_in_the_payload_of_another_task_is_not_run_by_resuming_it(shell: Shell) -> None:
+    """A payload is the words of whoever handed the task over, or asked for it: an agent may."""
+    shell("run", "--name", "pattern", "--", "touch", "made")
+    payload = msgspec.json.encode(shell.json("show", "pattern")["payload"]).decode()
+    (shell.folder / "made").unlink()
+    shell("submit", "night", "--role", "build", "--payload", payload)
+    refused = shell("run", "--resume", "night", code=2)
+    assert "was not made by `allswell run`" in refused.stderr
+    ask = ["sh", "-c", f"allswell request run night '{payload}' --timeout 1s; echo $? > asked"]
+    shell("run", "--name", "asks", "--", *ask)
+    assert (shell.folder / "asked").read_text() != "0\n"
+    assert [task["name"] for task in shell.json("tasks", "--all")["tasks"] if task["role"] == "run"] == [
+        "pattern",
+        "asks",
+    ]
+    assert not (shell.folder / "made").exists()
+
+
 def test_a_resumed_task_takes_what_is_asked_for_now(shell: Shell) -> None:
     ran = shell.run_json("--timeout", "700ms", "--grace", "100ms", "--", "sh", "-c", "exec sleep 600", code=124)
     refused = shell("run", "--resume", ran["task_id"], "--timeout", "1s", code=2)

@@ -33,7 +33,7 @@ def test_a_run_is_joined_by_its_id_too(cli: Console) -> None:
 
 def test_the_name_of_a_run_that_has_ended_opens_another(cli: Console) -> None:
     first = cli.ok("submit", "fetch", "--run", "night", "--json").json["runs"][0]["run_id"]
-    assert "the run night is cancelled" in cli.ok("cancel", "night").out
+    assert "The run night is cancelled" in cli.ok("cancel", "night").out
     second = cli.ok("submit", "fetch", "--run", "night", "--json").json
     (joined,) = second["runs"]
     assert (joined["name"], joined["opened"]) == ("night", True)

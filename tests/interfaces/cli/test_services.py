@@ -56,7 +56,7 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     wrong = cli("answer", "anthropic", "skip")
     assert (wrong.code, "choose one of: probe, wait" in wrong.err) == (2, True)
     said = cli.ok("answer", "anthropic", "probe", "they fixed it").out
-    assert "answered: probe; service anthropic has failed 5 times in a row" in said
+    assert "Answered: probe. Service anthropic has failed 5 times in a row" in said
     assert "the next call tries it" in said
     assert cli.ok("questions").out == "No question is open.\n"
     assert cli.ok("claim", "--agent", "ada", "--wait", "6s", "--json").json["task"]["task_id"] == task
@@ -120,7 +120,7 @@ def test_a_sync_program_asks_and_people_answer_at_the_command_line(cli: Console)
         assert part in first
     about = " ".join(cli.ok("why", "q_@anthropic.1").out.split())
     assert "allswell answer q_@anthropic.1 mended" in about
-    assert "answered: mended" in cli.ok("answer", "anthropic", "mended").out
+    assert "Answered: mended." in cli.ok("answer", "anthropic", "mended").out
     assert cli.ok("questions").out == "No question is open.\n"
     events = cli.ok("events").out
     assert events.count("anthropic needs help") == 1

@@ -66,7 +66,7 @@ def test_a_human_can_free_the_folder_although_it_runs(shell: Shell, left: subpro
     shell("run", "--", "true", code=2)
     assert "no process 1 keeps a folder or a slot" in shell("dismiss", "1", code=2).stderr
     told = shell("dismiss", str(left.pid)).stdout
-    assert f"process {left.pid} (sleep 613) still runs; run-7 and {shell.folder} are free again" in told
+    assert f"Process {left.pid} (sleep 613) still runs; run-7 and {shell.folder} are free again" in told
     shell("run", "--", "true")
     assert left.poll() is None, "it is not ours to end by that"
     assert "survivors_freed" in shell.kinds()

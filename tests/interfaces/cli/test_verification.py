@@ -242,7 +242,7 @@ def test_work_that_a_human_accepts_is_put_on_its_branch(shell: Shell) -> None:
     task = shell("submit", "mend", "--verify", "./check").stdout.split()[0]
     shell("up", "--drain")
     said = " ".join(shell("answer", "mend", "accept").stdout.split())
-    assert f"its work is on the branch allswell/mend-{task[-4:]} → git -C" in said, said
+    assert f"Its work is on the branch allswell/mend-{task[-4:]} → git -C" in said, said
     assert shell.sh(f"git show allswell/mend-{task[-4:]}:mended").stdout == "mended\n"
     work = shell.json("show", "mend")["work"]
     assert (work["branch"], [one["path"] for one in work["changed"]]) == (f"allswell/mend-{task[-4:]}", ["mended"])

@@ -169,7 +169,7 @@ def test_with_the_extra_a_task_is_called_off_by_keys_and_the_terminal_is_given_b
     terminal.press("4/part 7\r")  # without a look at the screen, as somebody types who knows the keys
     terminal.read_until("has been ready")
     terminal.press("c")
-    terminal.read_until("Cancel it")
+    terminal.read_until("Leave it as it is")  # the choices are there
     terminal.press("\x1b[B\rnot needed\r")
     terminal.read_until("is cancelled")
     terminal.press("q")

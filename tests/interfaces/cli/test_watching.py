@@ -19,17 +19,18 @@ from allswell.app import watch_on
 from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence
 from allswell.domain.ids import Millis, TaskId
 from allswell.domain.task.model import TaskFilter
-from allswell.engine.status.live import LiveRow, LiveSection
+from allswell.engine.status.live import LiveRow, LiveSection, live
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.rendering import width_of
 from allswell.interfaces.tui.actions import DecisionScreen
-from allswell.interfaces.tui.app import HelpScreen, WatchApp
-from allswell.interfaces.tui.logs import LogScreen, LogView
+from allswell.interfaces.tui.app import HelpScreen, LogScreen, LogView, WatchApp
 from allswell.interfaces.tui.rows import pieces
 from allswell.store.sqlite import SqliteStore
 from allswell.testing.faulty import FaultyStore
+from allswell.testing.sim.process import engine_of
 from tests.interfaces.cli.scene import told
 from tests.interfaces.http.served import serving
+from tests.interfaces.web import scene as page_scene
 from tests.patience import SECONDS
 
 Drive = Callable[[WatchApp, Pilot[None], Watch], Awaitable[None]]
@@ -318,6 +319,18 @@ def test_a_task_is_called_off_only_if_that_is_meant(store: str) -> None:
         assert (task.task.state, task.task.record.reason) == ("cancelled", "no longer")
 
     driven(store, drive)
+
+
+def test_a_held_task_in_trouble_is_named_with_what_is_wrong_and_not_with_its_agents_last_words(tmp_path: Path) -> None:
+    async def night() -> list[str]:
+        await page_scene.play(tmp_path / "night.db", hostile="")
+        async with watch_on(f"sqlite:///{tmp_path}/night.db", sweeping=False) as watch:
+            seen = await live(engine_of(watch).store)
+        return [row.note for row in seen.rows if row.part is LiveSection.PROBLEM]
+
+    problems = asyncio.run(night())
+    assert "codex.2 does not answer; it holds “fix the flaky test”" in problems
+    assert "seed 7 fails, bisecting" not in problems
 
 
 def test_a_problem_and_a_question_are_dismissed(store: str) -> None:

@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import termios
@@ -67,6 +68,9 @@ class Served:
         return str(parts.hostname), int(parts.port or 0)
 
     def connect(self, timeout: float = 60) -> http.client.HTTPConnection:
+        if self.url.startswith("https:"):
+            trusting = ssl.create_default_context(cafile=self.folder / "own.pem")
+            return http.client.HTTPSConnection(*self.place, timeout=timeout, context=trusting)
         return http.client.HTTPConnection(*self.place, timeout=timeout)
 
     def call(

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from allswell.domain.scopes import HEADER
-from allswell.interfaces.http.api import PREFIX, ROUTES
 from allswell.interfaces.http.routing import openapi_document
+from allswell.interfaces.http.server import PREFIX, ROUTES
 from tests.interfaces.http.served import Served
 
 LEASE = "/tasks/{}/leases/{}"

@@ -46,7 +46,7 @@ def up(folder: Path, place: str) -> Iterator[tuple[Served, Callable[[], int]]]:
 
             def server() -> int:
                 for child in children.read_text().split():
-                    if b"allswell.interfaces.http.server_process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    if b"allswell.interfaces.http.sidecar" in Path(f"/proc/{child}/cmdline").read_bytes():
                         return int(child)
                 return 0
 

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from allswell.interfaces.http.api import PREFIX, ROUTES
 from allswell.interfaces.http.routing import openapi_document
+from allswell.interfaces.http.server import PREFIX, ROUTES
 from tests.interfaces.http.served import Served
 
 CALLS = int(os.environ.get("ALLSWELL_DESCRIBED_CALLS", "2"))

@@ -17,10 +17,10 @@ import pytest
 
 from allswell.domain.access.key import secret_of
 from allswell.errors import Refused
-from allswell.interfaces.http.api import ROUTES
 from allswell.interfaces.http.listener import ListenAddress, check_address
 from allswell.interfaces.http.request_context import BODY_MOST
 from allswell.interfaces.http.security import RequestLimits
+from allswell.interfaces.http.server import ROUTES
 from tests.interfaces.http.served import Served, make_keys, started
 from tests.patience import SECONDS
 
@@ -153,6 +153,12 @@ def test_a_foreign_host_is_refused(served: Served, host: str) -> None:
     answer = served.call("GET", "/status", headers={"Host": host})
     assert answer.status in (400, 421)
     assert b"counts" not in answer.body
+
+
+@pytest.mark.parametrize("host", ["localhost", "allswell.localhost:80", "127.0.0.1", "[::1]:80"])
+def test_names_of_this_machine_are_answered(served: Served, host: str) -> None:
+    """The second is the page's alone: every program that serves a page at `localhost` is shown its cookies."""
+    assert served.call("GET", "/status", headers={"Host": host}).status == 200
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost", "https://{}"])

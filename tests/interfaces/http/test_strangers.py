@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import http.client
 import logging
 import resource
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,13 +16,27 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import h11
 import pytest
+from starlette.datastructures import Headers
+from starlette.types import Message
 
-from allswell.interfaces.http.listener import ConnectionLimit, PromptConnection, connections_for
+from allswell.interfaces.http.listener import (
+    CHUNK_LEAST,
+    CHUNKS_FREE,
+    HEAD_MOST,
+    ConnectionLimit,
+    PromptConnection,
+    StrictConnection,
+    connections_for,
+)
 from allswell.interfaces.http.request_context import BODY_SECONDS
+from allswell.interfaces.http.security import LARGE, LARGE_AT_A_TIME, RequestLimits
 from allswell.interfaces.http.server import OncePerMinute
+from allswell.interfaces.http.webhooks import UNCHECKED_MOST
 from tests.interfaces.http.served import Served, serving
 from tests.interfaces.http.test_hooks import NEW, OTHER, deploy, post
+from tests.interfaces.notifications.test_webhook import certificate
 from tests.patience import SECONDS
 
 SLOW_LOGIN = (
@@ -52,6 +69,28 @@ def test_idle_connections_do_not_keep_others_out(few_files: Served) -> None:
             connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, files)
     assert few_files.unread - quiet_before < 2_000
+
+
+def test_callers_who_never_agree_on_keys_do_not_keep_others_out(tmp_path: Path) -> None:
+    """With TLS a connection counts, and gives way, before it has come to a request."""
+    certificate(tmp_path, "localhost")
+    options = ("--listen", "127.0.0.1:0", "--tls-cert", "own.pem", "--tls-key", "key.pem")
+    trusting = ssl.create_default_context(cafile=tmp_path / "own.pem")
+    with serving(tmp_path, *options, files=200) as server:
+        idle = [socket.create_connection(server.place, timeout=SECONDS) for _ in range(250)]
+        try:
+            idle[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")  # it is no TLS
+            began = time.monotonic()
+            for _ in range(2):
+                connection = http.client.HTTPSConnection("localhost", server.place[1], timeout=60, context=trusting)
+                with contextlib.closing(connection):
+                    assert server.say(connection, "GET", "/healthz", key=None).status == 200
+                    assert server.say(connection, "GET", "/status").status == 200
+            assert time.monotonic() - began < 20
+        finally:
+            for quiet in idle:
+                quiet.close()
+        assert server.unread < 2_000
 
 
 def test_connections_are_fewer_than_files() -> None:
@@ -208,6 +247,65 @@ def test_the_second_request_on_a_connection_is_read_as_strictly(served: Served) 
     assert (answer.count(b"HTTP/1.1"), answer.count(b"HTTP/1.1 400 Bad Request")) == (2, 1), answer
 
 
+@pytest.mark.parametrize("size, many, read", [(1, 40_000, False), (CHUNK_LEAST, 4_000, True), (1, CHUNKS_FREE, True)])
+def test_nothing_stands_still_for_a_body_in_very_small_chunks(size: int, many: int, read: bool) -> None:
+    """What comes in one piece is read in one go: a quarter of a megabyte in chunks of one byte took half a second."""
+    connection = StrictConnection(h11.SERVER, HEAD_MOST)
+    connection.receive_data(b"POST /login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+    connection.receive_data(b"%x\r\n%s\r\n" % (size, b"x" * size) * many + b"0\r\n\r\n")
+    events = 0
+    with pytest.raises(h11.RemoteProtocolError, match="few bytes") if not read else contextlib.nullcontext():
+        while not isinstance(connection.next_event(), h11.EndOfMessage):
+            events += 1
+    assert events == (many + 1 if read else CHUNKS_FREE + 1)
+
+
+def test_a_key_holds_no_more_than_a_few_large_bodies(served: Served) -> None:
+    """Forty unfinished bodies of one key: eight are read, and calls with small ones go on, its own too."""
+    served.ok("GET", "/status")
+    before = served.memory
+    head = f"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.keys['submitter']}\r\n"
+    slow = [socket.create_connection(served.place, timeout=SECONDS) for _ in range(40)]
+    try:
+        for connection in slow:
+            connection.sendall(f"{head}Content-Length: {8 << 20}\r\n\r\n".encode())
+            connection.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                connection.sendall(b" " * ((8 << 20) - 1))
+        served.ok("POST", "/tasks", {"tasks": [{"name": "small", "role": "none"}]}, key="submitter")
+        served.ok(
+            "POST", "/tasks", {"tasks": [{"name": "large", "role": "none", "payload": "x" * LARGE}]}, key="operator"
+        )
+        assert served.memory - before < 150 << 20
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def test_a_body_that_turns_out_to_be_small_keeps_no_place() -> None:
+    """As a body in chunks does: a call that then waits for long does not have others of its key wait too."""
+
+    async def small() -> Message:
+        return {"type": "http.request", "body": b"{}"}
+
+    async def call(limits: RequestLimits, done: asyncio.Event) -> None:
+        async with limits.room_for("ada", Headers({"transfer-encoding": "chunked"}), small) as receive:
+            await receive()
+            done.set()
+            await asyncio.Event().wait()
+
+    async def many() -> None:
+        limits = RequestLimits(time.monotonic)
+        assert limits.enter("ada") is None
+        began = [asyncio.Event() for _ in range(3 * LARGE_AT_A_TIME)]
+        waiting = [asyncio.ensure_future(call(limits, done)) for done in began]
+        await asyncio.wait_for(asyncio.gather(*(done.wait() for done in began)), SECONDS)
+        for one in waiting:
+            one.cancel()
+
+    asyncio.run(many())
+
+
 def test_a_revoked_key_reads_and_waits_no_longer(tmp_path: Path) -> None:
     """Streams and waiting calls that were open when their key was revoked end within seconds."""
     with serving(tmp_path) as served:
@@ -279,6 +377,14 @@ def test_unsigned_posts_use_up_nothing_and_learn_no_name(tmp_path: Path) -> None
                     answer = served.say(connection, "POST", "/hooks/deploys", {"x": 1}, key=None)
                     assert answer.json["code"] == "no_signature"
             assert post(served, "deploys", deploy(), id_="fine").status == 202
+            head = b"POST /hooks/deploys HTTP/1.1\r\nHost: localhost\r\nwebhook-id: a\r\nwebhook-timestamp: 1\r\n"
+            slow = [socket.create_connection(served.place, timeout=SECONDS) for _ in range(UNCHECKED_MOST + 2)]
+            for begun in slow:
+                begun.sendall(head + b"webhook-signature: v1,x\r\nContent-Length: 1000\r\n\r\n")
+            assert slow[0].recv(100).startswith(b"HTTP/1.1 429"), "the oldest has given way"
+            assert post(served, "deploys", deploy(), id_="beside bodies that never come").status == 202
+            for begun in slow:
+                begun.close()
             for body, secret in (
                 (deploy(), OTHER),
                 (deploy("y" * 3_000), OTHER),

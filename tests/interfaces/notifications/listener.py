@@ -8,6 +8,7 @@ from typing import Literal
 
 from allswell.domain.notify.delivery import Delivery, DeliveryFailure, DeliveryRetries
 from allswell.domain.rules.event import Entry, Event
+from allswell.engine.watch import Watch
 from allswell.interfaces.notifications.sink import NotDelivered, SinkMessage
 from allswell.store.views import Views
 
@@ -29,6 +30,9 @@ class Listener:
         self.tried: list[tuple[float, str]] = []
         self.got: list[Delivery] = []
         self.fails: Callable[[Delivery], DeliveryFailure | Awaitable[None] | None] = lambda _: None
+
+    def attach(self, watch: Watch) -> None:
+        """It needs no watch."""
 
     async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
         if entry.event.kind != "task_submitted":

@@ -1,13 +1,16 @@
 """Alerts through Apprise, over real sockets: who is told what, when, and once per cause."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email import message_from_string
+from typing import Any
 
 import pytest
 
+from allswell.app import make_watch
 from allswell.domain.ids import Millis, TaskId
 from allswell.domain.notify.alert import (
     AGAIN,
@@ -22,7 +25,7 @@ from allswell.domain.notify.alert import (
 )
 from allswell.domain.notify.delivery import Delivery, delivery_id
 from allswell.domain.notify.spec import SinkSpec
-from allswell.domain.question import AnswerAction, Option
+from allswell.domain.question import REPLY, SKIP, AnswerAction, Option
 from allswell.domain.rules.event import Entry, Event, Position
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.errors import Refused
@@ -32,7 +35,8 @@ from allswell.interfaces.notifications.sink import NotDelivered
 from allswell.interfaces.notifications.webhook import AGENT
 from allswell.store.memory import MemoryStore
 from tests.engine.stage import Stage, play
-from tests.support.fakes import AlertReceiver, Hang, Status
+from tests.patience import SECONDS
+from tests.support.fakes import AlertReceiver, Hang, NtfyReceiver, StandIn, Status
 
 AT = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 ASKED = Event(
@@ -117,6 +121,69 @@ def test_a_severity_goes_to_its_own_routes_or_to_those_of_the_next_lower_one(rec
         ("/info", "warning"),
         ("/pager", "failure"),
     ]
+
+
+def told_of_questions(texts: Sequence[str], origin: str | None, *told: StandIn, **about: Any) -> None:  # noqa: ANN401 - of a sink
+    """Ask these questions, and follow the journal until they were told."""
+
+    async def main() -> None:
+        async with make_watch(MemoryStore(), sweeping=False) as watch:
+            for text in texts:
+                task = await watch.submit("deploy", role="build")
+                lease = await watch.claim(agent="ada", task=task)
+                assert lease is not None
+                left = Option("left", f"Left, at 50%22,%22 and {'on ' * 40}", AnswerAction.RETRY)
+                await lease.ask(text, [left, REPLY, SKIP])
+            sink = make_sink(SinkSpec(name="phone", kind="alerts", begins="start", **about), {}, origin=origin)
+            running = asyncio.ensure_future(Follower(watch, sink, "one").run())
+            for one in told:
+                await asyncio.to_thread(one.wait_for, 2 if "hears" in about else 1, SECONDS)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_question_is_told_with_a_link_for_what_a_link_may_choose(receiver: AlertReceiver) -> None:
+    origin = "https://watch.example.org"
+    told_of_questions(["Which way?", "And now?"], origin, receiver, routes={"info": (receiver.route(),)})
+    ((_, alert),) = receiver.taken
+    asks = alert.message.split("And now?")
+    assert len(asks) == 2, "both in one message"
+    for part in asks:
+        commands, links = part.split("Or open a link; its page asks you to confirm:\n")
+        lines = links.strip().splitlines()[:4]
+        assert lines[0].startswith("Left, at 50%22,%22 and on on on")
+        assert lines[0].endswith("… (it goes on, with your choice):")
+        assert lines[2] == "Answer in words (it goes on, with your answer):"
+        assert all(re.fullmatch(rf"{origin}/answer/[\w-]{{80,120}}", url) for url in lines[1::2])
+        assert "skip" in commands
+        assert "Skip" not in links.split("\n\n")[0], "a link ends no task"
+
+
+def test_buttons_of_ntfy_are_its_own_whatever_an_agent_calls_an_option() -> None:
+    with NtfyReceiver() as phone:
+        told_of_questions(["Which way?"], "https://watch.example.org", phone, routes={"info": (phone.route("night"),)})
+        (notice,) = phone.taken
+    assert [button.label[:18] for button in notice.buttons] == ["Left, at 50%22,%22", "Answer in words"]
+    assert {button.action for button in notice.buttons} == {"view"}
+    assert all(button.url.startswith("https://watch.example.org/answer/") for button in notice.buttons)
+    assert len(notice.buttons[0].label) == 60
+
+
+@pytest.mark.parametrize("about", [{"origin": None}, {"hears": ("mesh", "question_asked")}])
+def test_no_link_goes_out_without_a_public_address_or_where_agents_read(
+    about: dict[str, Any], receiver: AlertReceiver
+) -> None:
+    with NtfyReceiver() as phone:
+        routes = {"info": (receiver.route(), phone.route("night"))}
+        more = {"origin": "https://watch.example.org", "routes": routes, **about}
+        told_of_questions(["Which way?"], more.pop("origin"), phone, receiver, **more)
+        (notice,) = [one for one in phone.taken if "Which way?" in one.message]
+    (alert,) = [one for _, one in receiver.taken if "Which way?" in one.message]
+    assert notice.buttons == ()
+    assert "/answer/" not in notice.message + alert.message
+    assert "allswell answer" in alert.message
 
 
 def test_what_waits_is_told_together_and_each_cause_once(receiver: AlertReceiver) -> None:

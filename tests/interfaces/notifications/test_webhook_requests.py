@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import itertools
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +23,8 @@ from tests.support.fakes import Hang, Lose, Status, WebhookReceiver, Well
 from tests.support.fakes.server import Act
 
 T = TypeVar("T")
+ENOUGH = "3s"
+"""A limit that a busy machine keeps as well: within it a request is claimed, posted and answered."""
 OLD, NEW = ("whsec_" + base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
 SECRETS = {"*": ("HOOK_SECRET",)}
 ENVIRON = {"HOOK_SECRET": OLD, "HOOK_SECRET_NEW": NEW, "BAD": "hunter2"}
@@ -53,6 +54,7 @@ async def asking(watch: Watch) -> Lease:
     return lease
 
 
+@pytest.mark.realtime
 @pytest.mark.row("M1", "M9")
 @pytest.mark.parametrize("kind", ["memory", "postgres"])
 def test_the_protocol_s_second_example_the_second_retry_succeeds(kind: str, request: pytest.FixtureRequest) -> None:
@@ -66,7 +68,7 @@ def test_the_protocol_s_second_example_the_second_retry_succeeds(kind: str, requ
         async def main() -> None:
             async with make_watch(store) as watch:
                 lease = await asking(watch)
-                asked = lease.request(f"{oracle.url}/hook", "webhook", "deploy it", payload={"n": 1}, timeout="300ms")
+                asked = lease.request(f"{oracle.url}/hook", "webhook", "deploy it", payload={"n": 1}, timeout=ENOUGH)
                 ended = await beside(watch, asked)
                 assert (ended.state, ended.blocked) == ("done", False)
                 kinds = [entry.event async for entry in watch.events()]
@@ -127,6 +129,11 @@ def test_a_receiver_that_fails_is_posted_to_once_for_each_delivery() -> None:
             await asyncio.sleep(0.3)  # another one would be posted with the block
             attempts = await watch.attempts(ended.request_id)
             assert {attempt.detail[: len(detail)] for attempt in attempts} == {detail}
+            # By the store's clock, for a post reaches the receiver of a busy machine as late as it likes.
+            request = await watch.task(ended.request_id)
+            assert request is not None
+            waited = sorted(attempt.granted_at - request.task.created_at for attempt in attempts)
+            assert all(waited[number] >= 300 * number for number in range(4)), (act, waited)
 
         async def ask_all(watch: Watch) -> None:
             acts = zip(receivers, BAD_RECEIVERS, strict=True)
@@ -139,9 +146,7 @@ def test_a_receiver_that_fails_is_posted_to_once_for_each_delivery() -> None:
 
         asyncio.run(main())
         for receiver, bad in zip(receivers, BAD_RECEIVERS, strict=True):
-            moments = [request.at for request in receiver.requests]
-            assert len(moments) == 4, bad
-            assert min(after - before for before, after in itertools.pairwise(moments)) > 0.2, bad
+            assert len(receiver.requests) == 4, bad
 
 
 @pytest.mark.row("M9")
@@ -178,6 +183,7 @@ def test_a_receiver_that_asks_to_be_left_alone_is() -> None:
         assert second - first >= 0.5
 
 
+@pytest.mark.realtime
 @pytest.mark.row("M9")
 def test_a_request_is_signed_with_each_secret_of_its_host() -> None:
     with WebhookReceiver(OLD) as oracle:
@@ -187,7 +193,7 @@ def test_a_request_is_signed_with_each_secret_of_its_host() -> None:
         async def ask(secrets: Mapping[str, Sequence[str]]) -> str:
             async with make_watch(MemoryStore(strict=False)) as watch:
                 lease = await asking(watch)
-                asked = lease.request(oracle.url, "webhook", "deploy it", timeout="300ms", retries=0)
+                asked = lease.request(oracle.url, "webhook", "deploy it", timeout=ENOUGH, retries=0)
                 ended = await beside(watch, asked, secrets=secrets)
                 attempts = await watch.attempts(ended.request_id)
                 return ended.state if ended.state == "done" else attempts[0].detail
@@ -203,6 +209,7 @@ def test_a_request_is_signed_with_each_secret_of_its_host() -> None:
         assert len(oracle.requests) == sent, "what cannot be signed is not posted"
 
 
+@pytest.mark.realtime
 @pytest.mark.row("M9")
 @pytest.mark.parametrize("private", [True, False])
 def test_an_address_that_may_not_be_reached_blocks_like_any_other(
@@ -218,7 +225,7 @@ def test_an_address_that_may_not_be_reached_blocks_like_any_other(
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
         async with make_watch(MemoryStore(strict=False)) as watch:
             lease = await asking(watch)
-            asked = lease.request("https://oracle.example/", "webhook", "deploy it", timeout="100ms", retries=0)
+            asked = lease.request("https://oracle.example/", "webhook", "deploy it", timeout=ENOUGH, retries=0)
             ended = await beside(watch, asked, private=private)
             assert ended.blocked
             (attempt,) = await watch.attempts(ended.request_id)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -120,6 +121,8 @@ def without_a_store(typed: Typist) -> None:
     assert typed("drill", "--hours", "0.02")["well"]
     assert typed("init", "--dry-run", "--agent", "claude")["agents"] == ["claude"]
     typed("check")
+    assert typed("init", "claude")["client"] == "claude"
+    assert typed("init", "claude", "--undo")["client"] == "claude"
 
 
 def an_agents_day(typed: Typist) -> None:
@@ -161,6 +164,9 @@ def an_agents_day(typed: Typist) -> None:
     assert typed("key", "list")["keys"][0]["state"] == "valid"
     assert typed("key", "revoke", "ada")["state"] == "revoked"
     typed("key", "create", "mia", "--right", "viewer")
+    assert "revoked_at" in typed("key", "revoke-links")
+    session = ("--client", "claude", "--id", "7f99863e", "--pid", str(os.getpid()))
+    assert typed("session", "waits", *session, "--kind", "permission_prompt")["waits"]
     assert "/enter?link=awl_" in typed("key", "link", "mia", "--at", "https://watch.example.org")["url"]
 
 

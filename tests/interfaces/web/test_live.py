@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from allswell.domain.rules.event import Entry, Position
-from allswell.interfaces.web.live import BEAT, frames
+from allswell.interfaces.web.app import BEAT, frames
 from allswell.testing.loop import run, running_loop
 
 

@@ -85,7 +85,7 @@ def test_a_button_that_ends_work_is_neither_first_nor_dark_and_is_taken_back_by_
     assert "it ends without being done</small>" in before, "what it does stands beside its label"
     assert 'class="first"' not in after
     told = operator.post(f"/questions/{question}/answer", {"option": "skip"}, HX_Request="true").body.decode()
-    assert f"To take it back: “Retry” on its screen, or `allswell retry {task} --with-dependents`." in told
+    assert f"To take it back: `allswell retry {task} --with-dependents`." in told
     assert operator.post(f"/tasks/{task}/retry", {"with_dependents": "on"}, HX_Request="true").status == 200
 
 

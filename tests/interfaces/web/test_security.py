@@ -9,8 +9,7 @@ from allswell.app import make_watch, store_for
 from allswell.engine.access.keys import Keyring
 from allswell.errors import Refused
 from allswell.interfaces.http.listener import ListenAddress
-from allswell.interfaces.web.app import LIVE, SCREENS
-from allswell.interfaces.web.live import DEEDS
+from allswell.interfaces.web.app import DEEDS, LIVE, SCREENS
 from tests.interfaces.http.served import Served, started
 from tests.interfaces.web.scene import HOSTILE
 from tests.interfaces.web.visit import Visit, link_for, logged_in

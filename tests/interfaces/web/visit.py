@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from allswell.app import make_watch, store_for
-from allswell.engine.access.keys import make_link
+from allswell.domain.access.answer_link import VALID_FOR
+from allswell.domain.ids import QuestionId
+from allswell.engine.access.keys import LinkService, SignedLink, make_link
 from tests.interfaces.http.served import Answer, Served
 
 
@@ -20,6 +22,17 @@ def link_for(served: Served, name: str) -> str:
     async def make() -> str:
         async with make_watch(store_for(served.store), sweeping=False) as watch:
             return await make_link(watch, name)
+
+    return asyncio.run(make())
+
+
+def answer_links(served: Served, question: str, *, origin: str = "", lasts: int = VALID_FOR) -> list[SignedLink]:
+    """The links that an alert about a question would have; with a time of their own."""
+
+    async def make() -> list[SignedLink]:
+        async with make_watch(store_for(served.store), sweeping=False) as watch:
+            links = LinkService(watch)
+            return await links.sign_for(QuestionId(question), origin or served.url, "phone", "warning.0", lasts=lasts)
 
     return asyncio.run(make())
 

@@ -28,13 +28,23 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 
 from allswell.errors import LeaseLost, Refused, Unavailable
-from allswell.interfaces.cli.rendering import escaped_in_json, in_words, use_store
+from allswell.interfaces.cli.rendering import (
+    columns,
+    escaped_in_json,
+    harmless,
+    in_words,
+    plain,
+    sentence,
+    use_store,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
+    from allswell.actions.operator import Operator, Performed
     from allswell.domain.notify.spec import SinkSpec
     from allswell.engine.status.verdict import LocalFacts, VerdictItem
     from allswell.engine.watch import Watch
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
     from allswell.views.artifacts import Artifacts
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 _ROUNDS = 8
 _MOMENT = 100
 """How long a glance waits for a store that is being written to, in milliseconds."""
@@ -64,7 +75,7 @@ class Exit(IntEnum):
     NEEDS_HUMAN = 3
     """Needs a human: a question is open, or no answer came in the time given."""
     LEASE_LOST = 4
-    """The lease is lost: stop working on the task, somebody else may have it."""
+    """The lease is lost: stop working on the task, another agent may have it."""
     NOTHING = 5
     """Nothing to claim."""
     UNAVAILABLE = 75
@@ -102,7 +113,7 @@ def flush() -> None:
 
 
 def hush() -> None:
-    """Nobody reads any more: what is still written goes nowhere, and Python does not complain about it at the end."""
+    """The reader has gone: what is still written goes nowhere, and Python does not complain about it at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -194,7 +205,7 @@ class CliContext:
 
     @property
     def settings(self) -> Settings:
-        """The settings that hold here; whoever only needs to know the store is not stopped by a wrong figure."""
+        """The settings that hold here; a command that only needs the store is not stopped by a wrong figure."""
         return self._seen.without("all", "figures")
 
     @property
@@ -243,7 +254,7 @@ class CliContext:
     def run(self, work: Callable[[Watch], Awaitable[T]], *, sweeping: bool = True, making: bool = False) -> T:
         """Open the watch, do the work, close it. Commands that change something also let time pass first.
 
-        Only with `making` is a store made where there is none: elsewhere a missing one is a mistake to be told.
+        Only with `making` is a missing store made: elsewhere a missing one is a mistake, and is reported.
         """
         from allswell.app import watch_on
         from allswell.runtime.calls import run_through
@@ -284,8 +295,27 @@ class CliContext:
                 raise
             return answer[0]  # it is committed: trouble with what came after must not hide it
 
+    def decide(
+        self,
+        verb: str,
+        act: Callable[[Operator], Awaitable[Performed[S]]],
+        *,
+        by: str | None = None,
+        making: bool = False,
+    ) -> Performed[S]:
+        """Do by a verb of an operator's what only a human may; `by` is a name beside that of the user."""
+        from allswell.actions.operator import Operator, human
+
+        self.for_humans(verb)
+        who, home = human(by), self.home
+        return self.run(lambda watch: act(Operator(watch, who, home=home)), making=making)
+
+    def show(self, performed: Performed[msgspec.Struct]) -> None:
+        """Print what came of a verb."""
+        self.say(performed.shape, sentence(in_words(plain(performed.says))))
+
     def _say_where(self) -> None:
-        """Say it where the store was found elsewhere: somebody may have meant a new one here."""
+        """Say it if the store was found elsewhere: the user may have meant a new one here."""
         from pathlib import Path
 
         found = self.settings.found
@@ -395,7 +425,7 @@ class CliContext:
 
     @property
     def nothing_yet(self) -> bool:
-        """Whether no store was named, and there is none in this folder or above it."""
+        """Whether no store was named, and neither this folder nor one above it has one."""
         path = self.database
         return path is not None and self.url == self._seen.default_store and not path.exists()
 
@@ -427,7 +457,7 @@ class CliContext:
             write(words + "\n")
 
     def hint(self, text: str) -> None:
-        """What to do next, for somebody at a terminal; programs are not disturbed by it."""
+        """What to do next, for a person at a terminal; programs do not see it."""
         if not self.json and sys.stderr.isatty():
             remark(text)
 
@@ -443,15 +473,13 @@ def remark(text: str) -> None:
 
     Paths and settings can say anything: nothing that a terminal would act upon passes.
     """
-    from allswell.interfaces.cli.rendering import columns, harmless, wrapped
-
     text = in_words(harmless(text))
     room = columns(sys.stderr)
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
 
 
 def code_of(error: Exception) -> Exit:
-    """What an error means for the exit code; one that is none of ours is a bug of ours."""
+    """What an error means for the exit code; one that is not ours is a bug of ours."""
     if isinstance(error, LeaseLost):
         return Exit.LEASE_LOST
     if isinstance(error, Unavailable):
@@ -471,7 +499,6 @@ def told(error: Exception, *, json: bool) -> Exit:
         problem = msgspec.structs.replace(problem, message=in_words(problem.message), hint=hint)
         write(encoded(ErrorShape(problem)) + "\n")
         return code_of(error)
-    from allswell.interfaces.cli.rendering import plain
 
     text = plain(problem.message)
     if isinstance(error, LeaseLost):

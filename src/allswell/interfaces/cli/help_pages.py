@@ -34,6 +34,7 @@ TOPICS: Mapping[str, tuple[str, str]] = {
     "recipes": ("how-to.md", "How to do this and that."),
     "running": ("run.md", "One command under `allswell run`."),
     "fleet": ("supervisor.md", "Agents under `allswell up`: how they are set up, limits, accounts, prompts."),
+    "coding-agents": ("agents.md", "Claude Code and others: plugins for them."),
     "flows": ("flows.md", "Steps that wait for each other, in a YAML file."),
     "flows-python": ("flows-python.md", "The same in Python."),
     "server": ("server.md", "`allswell serve`: the page, HTTP, keys, hooks."),

@@ -13,7 +13,7 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from allswell.domain.duration import LONGEST as LONGEST_TIME
+from allswell.domain.duration import with_unit
 from allswell.interfaces.cli.registry import LONGEST
 from allswell.interfaces.cli.rendering import cut
 
@@ -90,9 +90,6 @@ Agent = Annotated[
 Value = str | int | float | bool | list[str] | None
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # which 64 bits can hold, with which every store counts
-_BARE = re.compile(r"[0-9]{1,18}(\.[0-9]+)?|\.[0-9]+", re.ASCII)
-ASK_FOR_UNIT = 10_000
-"""A bare number above this many seconds was perhaps meant as milliseconds, so it is asked for its unit."""
 _KINDS: dict[object, str] = {int: "a whole number", float: "a number"}
 _NOTHING = object()
 """The default of what must be given."""
@@ -194,19 +191,6 @@ class Parameter:
             return not self.choices or value in self.choices
         least, most = self.declared.min, self.declared.max
         return isfinite(value) and (least is None or value >= least) and (most is None or value <= most)
-
-
-def with_unit(text: str, *, moment: bool = False) -> str:
-    """A length of time that somebody typed, with its unit: a bare number is seconds; `moment` may be a date instead."""
-    bare = text.strip()
-    if not _BARE.fullmatch(bare):
-        return text
-    seconds = float(bare)
-    if moment and seconds > LONGEST_TIME:  # milliseconds since 1970
-        return text
-    if seconds > ASK_FOR_UNIT:
-        raise ValueError(f"seconds or milliseconds? Write {bare}s or {bare}ms, or 15m, 2h")
-    return f"0{bare}s" if bare.startswith(".") else f"{bare}s"
 
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:

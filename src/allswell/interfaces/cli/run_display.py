@@ -13,13 +13,15 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from allswell.domain.agents.conversation import entries
 from allswell.domain.agents.evidence import Silence
+from allswell.domain.agents.output import LONGEST_LINE, parse
 from allswell.domain.agents.status import blocks
 from allswell.domain.duration import felt
-from allswell.domain.receipts.receipt import NOT_WRITTEN, End, are_changes_untold, how, left_running
+from allswell.domain.receipts.receipt import NOT_WRITTEN, End, Receipt, are_changes_untold, how, left_running
 from allswell.domain.rules.event import Event
 from allswell.domain.service.retry import ErrorClass
 from allswell.domain.service.service import shut
@@ -28,9 +30,6 @@ from allswell.interfaces.cli.context import CliContext, remark
 from allswell.interfaces.cli.rendering import columns, cut, plain, short, typed_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from allswell.domain.receipts.receipt import Receipt
     from allswell.engine.watch import Watch
     from allswell.interfaces.cli.commands.run import RunOutcome
     from allswell.interfaces.cli.terminal import Terminal
@@ -45,11 +44,57 @@ _WORTH_A_LINE = 3
 """Seconds of keeping after which that is said where there is no terminal."""
 
 
+class ProtocolView:
+    """What an agent prints, as `allswell logs` shows it; what is no protocol passes as it is, at once."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        """The beginning of a line that may be one of a protocol."""
+        self._within = False
+        """Whether what comes next stands within a line that has been passed on."""
+
+    def shown(self, piece: bytes) -> bytes:
+        """What is to be shown now."""
+        data, self._rest = self._rest + piece, b""
+        out = []
+        while data:
+            end = data.find(b"\n")
+            if not self._within and data.startswith(b"{"):
+                if end < 0 and len(data) <= LONGEST_LINE:
+                    self._rest = data
+                    break
+                out.append(_readable(data[: end + 1]) if end >= 0 else data)
+            else:
+                out.append(data[: end + 1] if end >= 0 else data)
+            self._within = end < 0
+            data = data[end + 1 :] if end >= 0 else b""
+        return b"".join(out)
+
+    def rest(self) -> bytes:
+        """What was held back, once nothing more comes."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+
+def _readable(line: bytes) -> bytes:
+    """A line of a protocol as people read it, nothing where it says nothing to them; any other line as it is."""
+    if not parse(line.rstrip(b"\n")).dialect:
+        return line
+    from allswell.interfaces.cli.commands.logs import entry_text
+    from allswell.views.log import LogShape
+
+    shown = (LogShape.of(entry, "", 0, "stdout") for entry in entries(line.rstrip(b"\n")))
+    return "".join(f"{entry_text(entry)}\n" for entry in shown).encode()
+
+
 class Screen:
     """Standard output and standard error, shared by a command and by us."""
 
-    def __init__(self, *, silent: bool, terminal: Terminal | None = None) -> None:
+    def __init__(self, *, silent: bool, terminal: Terminal | None = None, raw: bool = False) -> None:
         self._silent = silent
+        readable = not raw and not silent and terminal is None and sys.stdout.isatty()
+        self._view = ProtocolView() if readable else None
+        """Makes lines of a protocol readable at a terminal; a pipe gets them as they are."""
         self._terminal = terminal
         """Where the command has our terminal, nothing of ours is painted into it."""
         self._lock = threading.Lock()
@@ -67,6 +112,10 @@ class Screen:
         """Pass on what the command printed; in the stream's own thread."""
         if self._silent:
             return
+        if stream == 1 and self._view is not None:
+            piece = self._view.shown(piece)
+            if not piece:
+                return
         if not self.live:
             _write(stream, piece)
             if self._terminal is not None:
@@ -89,6 +138,8 @@ class Screen:
         standing = attempt.standing
         last = standing.progress
         proof = "no sign of progress yet" if last is None else f"{short(now - last.at)} ago: {plain(last.what)}"
+        if attempt.doing:
+            proof = plain(attempt.doing)
         if standing.refusal is not None:
             proof = f"waiting for the provider: {standing.refusal.words}"
         left = "no limit" if attempt.remaining is None else f"{short(attempt.remaining)} left"
@@ -99,6 +150,13 @@ class Screen:
             if self._at_start:  # never behind an unfinished line of the command's
                 self._line = cut(text, (columns(sys.stderr) or 80) - 1).encode()
                 _write(2, _CLEAR + b"\x1b[2m" + self._line + b"\x1b[0m")
+
+    def finish(self) -> None:
+        """The command has ended: show what was held back, and take the line away for good."""
+        rest = b"" if self._view is None else self._view.rest()
+        if rest:
+            _write(1, rest)
+        self.clear()
 
     def say(self, lines: Sequence[str]) -> None:
         """Lines of our own among those of the command, on standard error, unless nobody takes them."""
@@ -214,14 +272,17 @@ class SilenceReporter:
             return []
         for spec in specs:
             try:
-                made.append(make_sink(spec))
+                made.append(make_sink(spec, origin=self._context.settings.public_origin))
             except Refused as error:
                 self._say(f"allswell: the sink {plain(spec.name)} gets no messages: {plain(error.message)}")
         return made
 
 
 class RefusalReporter:
-    """Tells that the provider of one command refuses it; `say` puts a sentence among what the command prints."""
+    """Tells that the provider of one command refuses it, or that it repeats itself.
+
+    `say` puts a sentence among what the command prints.
+    """
 
     def __init__(
         self, context: CliContext, watch: Watch, account: str, say: Callable[..., None], *, has_terminal: bool = False
@@ -236,11 +297,14 @@ class RefusalReporter:
 
     async def run(self, tries: RetryLoop) -> None:
         """Look now and then, until cancelled."""
-        watched, told = None, None
+        watched, told, circling = None, None, False
         while True:
             attempt = tries.attempt
             if attempt is not watched:
-                watched, told = attempt, None
+                watched, told, circling = attempt, None, False
+            if attempt is not None and bool(attempt.standing.repeats) != circling:
+                circling = not circling
+                await self._tell_of_circle(attempt)
             if attempt is not None and (refusal := attempt.standing.refusal) != told:
                 last = refusal is not None and refusal.attempt is not None and refusal.attempt == refusal.attempts
                 if refusal is not None and told is None and not last and not self._has_terminal:
@@ -252,6 +316,14 @@ class RefusalReporter:
                         pause = self._context.settings.policy_for("").retry.retry_after_default
                         await self._watch.park(self._account, max(refusal.delay or 0, pause))
             await asyncio.sleep(_REFUSED_LOOK)
+
+    async def _tell_of_circle(self, attempt: AttemptRunner) -> None:
+        """Say that the agent goes round in a circle; that it does so no more is only noted."""
+        words = attempt.standing.repeats
+        if words and not self._has_terminal:
+            self._say(f"allswell: it repeats itself: {plain(words)}; that does not count as progress.")
+        with contextlib.suppress(AllswellError):
+            await attempt.lease.note_repeats(words)
 
     async def tell_parked(self) -> None:
         """Say that the account is parked or refused, where it is: a person who types a command has it tried."""

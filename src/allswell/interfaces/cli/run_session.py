@@ -30,8 +30,7 @@ from allswell.domain.lease.claim import RUN_ROLE
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.receipts.receipt import End, Verification, told
 from allswell.domain.scopes import VARIABLE as DEADLINE
-from allswell.domain.task.model import OPEN, CarriedHistory, TaskHistory
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import OPEN, CarriedHistory, Policy, TaskHistory
 from allswell.domain.task.submit import NAME_MAX
 from allswell.domain.values import CommandManner, command_of, manner_of
 from allswell.engine.watch import Watch
@@ -54,7 +53,7 @@ from allswell.runtime.attempt import (
     take_off,
 )
 from allswell.runtime.attempt.launch import LaunchSpec, ReplayableStdin
-from allswell.runtime.attempt.record import FlightFile
+from allswell.runtime.attempt.record import FlightFile, work_folder
 from allswell.runtime.process import find_program, held_back
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import PausableClock, SystemClock
@@ -95,6 +94,7 @@ class RunSession:
         agent: str | None = None,
         terminal: Terminal | None = None,
         interactive: bool = False,
+        raw: bool = False,
     ) -> None:
         self._context = context
         self._variables = variables
@@ -104,6 +104,7 @@ class RunSession:
         self._command = command
         self._terminal = terminal
         self._interactive = interactive
+        self._raw = raw
         self._name = name
         self._worktree = worktree or (self._spec is not None and self._spec.worktree)
         self._resume = resume
@@ -135,6 +136,8 @@ class RunSession:
             agent or "",
         )
         self._checked: LaunchSpec | None = None
+        self._earlier: TaskId | None = None
+        """The ended task whose command is run once more."""
         if resume is None:
             self._checked = self._order(self._asked)
             _check_verify(self._asked.verify, self._checked)
@@ -147,7 +150,7 @@ class RunSession:
         """
         if manner_of(command) is CommandManner.ONE_PROMPT and not self._interactive:
             self._terminal = None
-        self._screen = Screen(silent=self._context.json, terminal=self._terminal)
+        self._screen = Screen(silent=self._context.json, terminal=self._terminal, raw=self._raw)
 
     def _timeout(self, given: str | None) -> int | None:
         if given is not None:
@@ -175,12 +178,16 @@ class RunSession:
 
     def _order(self, asked: RunPayload, cwd: Path | None = None) -> LaunchSpec:
         place, spec = cwd or Path(asked.cwd), self._spec
+        settings = self._context.settings
+        repeats = settings.repeat_limit if spec is None or spec.repeat_limit is None else spec.repeats
         order = order_for(
             asked.command,
             cwd=place,
             env={**({} if spec is None else own_variables(spec, str(place))), **self._variables.values},
             hand_on=(*asked.handed_on, *(() if spec is None else spec.pass_env)),
-            limits=AttemptLimits(asked.timeout, asked.idle, asked.grace, longer_idle="--idle off, or longer"),
+            limits=AttemptLimits(
+                asked.timeout, asked.idle, asked.grace, repeats=repeats, longer_idle="--idle off, or longer"
+            ),
             folder=place,
         )
         # Never the store's address or our own settings, whatever pattern was given.
@@ -195,8 +202,11 @@ class RunSession:
             quota=self._context.settings.quota(),
             echo=self._screen.echo,
             follows=True,
+            defer=() if spec is None else spec.defer,
             keep_transcript=self._context.json,
             keep_children=self._keep_children,
+            agent=spec,
+            earlier=self._earlier,
         )
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -256,7 +266,8 @@ class RunSession:
             make_worktree, place, self._home.worktrees.absolute(), file_name(task), name
         )
         await self._tree.check_out(self._tree.errands(order.env, agent=order.argv))
-        return self._order(self._asked, self._tree.inside(place))
+        setting = "ask" if self._spec is None else self._spec.ends_with_question
+        return replace(self._order(self._asked, self._tree.inside(place)), ends_with_question=setting)
 
     def _say_limits(self) -> None:
         """Say under which limits it is started as an agent: who typed that did not type them."""
@@ -317,10 +328,14 @@ class RunSession:
         try:
             asked = msgspec.convert(await watch.payload(task), dict[str, RunPayload])["run"]
         except (msgspec.ValidationError, KeyError):
-            raise Refused("not_a_run", f"{task} was not made by `allswell run`", where="--resume") from None
+            asked = None
+        made = row is None or (row.task.role == RUN_ROLE and row.task.spec.origin is None)
+        if asked is None or not made:  # a payload is the words of whoever hands a task over
+            raise Refused("not_a_run", f"{task} was not made by `allswell run`", where="--resume")
         self._spec = agent_called(self._context, asked.agent) if asked.agent else None
         self._asked = asked = self._with_flags(asked)
         self._choose_screen(asked.command)
+        self._earlier = task if row is None or row.task.state != OPEN else None
         order = self._checked = self._order(asked)
         if row is None or row.task.state != OPEN:
             self._name = self._name or (None if row is None else row.task.name)
@@ -404,7 +419,7 @@ class RunSession:
                 self._terminal.end()
             if fed is not None:
                 fed.close()
-            self._screen.clear()
+            self._screen.finish()
         if self._terminal is not None and not _is_silent(ran):
             self._terminal.start_line()
         ran.starved = tries.starved
@@ -549,7 +564,6 @@ class RunSession:
         if self._checked is None or self._worktree or not self._home.survivors.is_dir():
             return
         from allswell.runtime.attempt.orphans import check_folder, reconcile
-        from allswell.runtime.attempt.record import work_folder
 
         await reconcile(watch, self._home)
         check_folder(self._home, work_folder(self._checked.folder))

@@ -9,10 +9,17 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape
+from allswell.views.agent import AgentsShape, LedgerShape, SessionShape, TrackingShape
 from allswell.views.attempt import RanShape, VerifiedShape
-from allswell.views.checkup import CheckupShape
-from allswell.views.commands import CompletionShape, DrillShape, InitShape, SaidShape, TrustedShape, VersionShape
+from allswell.views.commands import (
+    CompletionShape,
+    DrillShape,
+    InitShape,
+    PluginShape,
+    SaidShape,
+    TrustedShape,
+    VersionShape,
+)
 from allswell.views.delivery import (
     AlertsTestedShape,
     CommShape,
@@ -27,16 +34,32 @@ from allswell.views.delivery import (
 from allswell.views.detail import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
 from allswell.views.explanation import ExplanationShape
 from allswell.views.fields import ErrorShape
-from allswell.views.flow import GraphShape, PictureShape
-from allswell.views.flow_result import FlowRanShape, JoinedShape, OfferShape
-from allswell.views.lease import ClaimShape, ClaimsShape, LastWordShape, NoClaimShape, OrdersShape
+from allswell.views.flow import FlowRanShape, GraphShape, JoinedShape, OfferShape, PictureShape
+from allswell.views.lease import (
+    ClaimShape,
+    ClaimsShape,
+    DeclinedShape,
+    InboxShape,
+    LastWordShape,
+    NoClaimShape,
+    OrdersShape,
+    RequestedShape,
+    RespondedShape,
+)
 from allswell.views.log import LogShape
-from allswell.views.message import DeclinedShape, InboxShape, RequestedShape, RespondedShape
 from allswell.views.question import DecidedShape, QuestionShape, QuestionsShape
 from allswell.views.receipt import DiffShape, ReceiptsShape, RecoverShape, SurvivorsShape
 from allswell.views.run import BuildShape, RunsShape
-from allswell.views.settings import CheckedShape, KeyShape, KeysShape, LoginLinkShape, NewKeyShape, SettingsShape
-from allswell.views.status import BoardShape, StatusShape, UnparkedShape
+from allswell.views.settings import (
+    CheckedShape,
+    KeyShape,
+    KeysShape,
+    LinksRevokedShape,
+    LoginLinkShape,
+    NewKeyShape,
+    SettingsShape,
+)
+from allswell.views.status import BoardShape, CheckupShape, StatusShape, UnparkedShape
 from allswell.views.task import (
     CancelledShape,
     DismissedShape,
@@ -67,6 +90,7 @@ ANSWERS: Mapping[str, CommandAnswer] = {
     "build-agent": CommandAnswer((SaidShape,), lines=True),
     "answer": CommandAnswer((DecidedShape,)),
     "ask": CommandAnswer((QuestionShape,)),
+    "session": CommandAnswer((SessionShape,)),
     "cancel": CommandAnswer((CancelledShape,)),
     "unpark": CommandAnswer((UnparkedShape,)),
     "check": CommandAnswer((CheckedShape,)),
@@ -88,11 +112,12 @@ ANSWERS: Mapping[str, CommandAnswer] = {
     "events": CommandAnswer((EventShape,), lines=True),
     "fail": CommandAnswer((LastWordShape,)),
     "graph": CommandAnswer((GraphShape, PictureShape)),
-    "init": CommandAnswer((InitShape,)),
+    "init": CommandAnswer((InitShape, PluginShape)),
     "trust": CommandAnswer((TrustedShape,)),
     "logs": CommandAnswer((LogShape,), lines=True),
     "key create": CommandAnswer((NewKeyShape,)),
     "key link": CommandAnswer((LoginLinkShape,)),
+    "key revoke-links": CommandAnswer((LinksRevokedShape,)),
     "key list": CommandAnswer((KeysShape,)),
     "key revoke": CommandAnswer((KeyShape,)),
     "inbox": CommandAnswer((InboxShape,)),

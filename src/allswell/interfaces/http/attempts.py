@@ -11,7 +11,6 @@ from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
 from allswell.domain.access.rights import check_beside
-from allswell.domain.agents.log import entries
 from allswell.domain.task.model import Task
 from allswell.errors import Refused
 from allswell.interfaces.http.events import PULSE, STREAM, until_closed
@@ -19,11 +18,9 @@ from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Limit
 from allswell.views.detail import ShownReceiptShape
-from allswell.views.log import LogShape, LogsShape, PrintedLines, PrintedLog, PrintedPlace
+from allswell.views.log import LogsShape, OpenLog, PrintedLog, cursor_of, in_words
 from allswell.views.receipt import DiffShape, ReceiptPageShape
 
-_MOST = 1 << 20
-"""Bytes of each stream that one answer tells of."""
 _LOOK_SECONDS = 0.25
 
 
@@ -65,65 +62,43 @@ async def show_log(call: RequestContext, asked: LogParams) -> LogsShape | Respon
     `next` is where to go on, also while it runs. A stream ends with the event `over`.
     """
     check_beside(call.key, "log")
-    task = (await call.task_row()).task
+    row = await call.task_row()
+    task, held = row.task, None if row.lease is None else row.lease.token
     printed = PrintedLog(call.house.home, task)
-    attempts = await asyncio.to_thread(printed.attempts)
-    given = _place(call.header("Last-Event-ID") or asked.after)
-    number = asked.attempt if given is None else given[0]
-    if number is None:
-        number = max(attempts, default=0)
-    if number not in attempts:
-        raise _nothing(task, number, asked.attempt)
-    place = PrintedPlace() if given is None else given[1]
+    after = call.header("Last-Event-ID") or asked.after
+    opened = await asyncio.to_thread(printed.open, asked.attempt, after, held=held)
     if STREAM in (call.header("Accept") or ""):
-        lines = _followed(call, printed, task, number, place)
+        lines = _followed(call, opened, task)
         return StreamingResponse(lines, media_type=STREAM, headers={"X-Accel-Buffering": "no"})
-    read = await _read(printed, number, place, asked.limit if given is None else None)
+    with opened:
+        read = await asyncio.to_thread(opened.tail, None if after else asked.limit)
+    number = opened.attempt
     if asked.raw:
         body = b"".join(line + b"\n" for _, line in read.lines)
-        return Response(body, media_type="text/plain; charset=utf-8", headers={"Allswell-Next": _cursor(number, read)})
-    told = await asyncio.to_thread(_told, task, number, read)
-    return LogsShape(task.id, number, told, _cursor(number, read), read.over)
+        headers = {"Allswell-Next": cursor_of(number, read.place)}
+        return Response(body, media_type="text/plain; charset=utf-8", headers=headers)
+    return await asyncio.to_thread(LogsShape.of, task.id, number, read)
 
 
-async def _read(printed: PrintedLog, attempt: int, place: PrintedPlace, last: int | None) -> PrintedLines:
-    """A piece from a place on; with `last`, all there is, and of that the last lines."""
-    read = await asyncio.to_thread(printed.read, attempt, place, _MOST)
-    if last is None:
-        return read
-    kept = read.lines[-last:]
-    while read.lines and not read.over:
-        before = read.place
-        read = await asyncio.to_thread(printed.read, attempt, before, _MOST)
-        kept = [*kept, *read.lines][-last:]
-        if read.place == before:
-            break
-    return msgspec.structs.replace(read, lines=kept)
-
-
-async def _followed(
-    call: RequestContext, printed: PrintedLog, task: Task, attempt: int, place: PrintedPlace
-) -> AsyncIterator[bytes]:
+async def _followed(call: RequestContext, opened: OpenLog, task: Task) -> AsyncIterator[bytes]:
     closing = asyncio.ensure_future(until_closed(call))
     try:
-        async for lines in _growing(printed, task, attempt, place, closing):
-            yield lines
+        with opened:
+            async for lines in _growing(opened, task, closing):
+                yield lines
     finally:
         closing.cancel()
 
 
-async def _growing(
-    printed: PrintedLog, task: Task, attempt: int, place: PrintedPlace, closing: asyncio.Future[None]
-) -> AsyncIterator[bytes]:
+async def _growing(opened: OpenLog, task: Task, closing: asyncio.Future[None]) -> AsyncIterator[bytes]:
     yield b": here\n\n"
     quiet = 0.0
     while not closing.done():
-        read = await asyncio.to_thread(printed.read, attempt, place, _MOST)
-        place = read.place
-        told = await asyncio.to_thread(_told, task, attempt, read)
+        read = await asyncio.to_thread(opened.read)
+        told = await asyncio.to_thread(in_words, task.id, opened.attempt, read)
         if told:
             body = b"".join(b"event: line\ndata: %s\n\n" % msgspec.json.encode(one) for one in told)
-            yield b"id: %s\n%s" % (_cursor(attempt, read).encode(), body)
+            yield b"id: %s\n%s" % (cursor_of(opened.attempt, read.place).encode(), body)
             quiet = 0.0
         if read.over:
             yield b"event: over\ndata: {}\n\n"
@@ -133,32 +108,6 @@ async def _growing(
         if quiet >= PULSE:
             yield b": still here\n\n"
             quiet = 0.0
-
-
-def _told(task: Task, attempt: int, read: PrintedLines) -> list[LogShape]:
-    """What lines say; in a thread: an agent can print megabytes that take seconds to be read, and others are served."""
-    return [LogShape.of(entry, task.id, attempt, stream) for stream, line in read.lines for entry in entries(line)]
-
-
-def _cursor(attempt: int, read: PrintedLines) -> str:
-    return f"{attempt}.{read.place.stdout}.{read.place.stderr}"
-
-
-def _place(cursor: str) -> tuple[int, PrintedPlace] | None:
-    if not cursor:
-        return None
-    parts = cursor.split(".")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 12 for part in parts):
-        text = f"{cursor[:40]!r} is not a place in what was printed; give the `next` of a page"
-        raise Refused("bad_cursor", text, where="after")
-    attempt, stdout, stderr = map(int, parts)
-    return attempt, PrintedPlace(stdout, stderr)
-
-
-def _nothing(task: Task, number: int, wanted: int | None) -> Refused:
-    which = "no attempt at it" if wanted is None else f"attempt {number or wanted}"
-    text = f"nothing is kept here of what {which} printed: it printed nothing, or another machine ran it"
-    return Refused("no_log", f"{task.name}: {text}", where="task")
 
 
 class DiffParams(Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,8 +24,16 @@ from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Route
 from allswell.interfaces.http.tasks import Length
 from allswell.remote.wire import WAIT_MOST
-from allswell.views.lease import ClaimShape, ClaimsShape, LastWordShape, OrdersShape
-from allswell.views.message import DeclinedShape, InboxShape, RequestedShape, RespondedShape
+from allswell.views.lease import (
+    ClaimShape,
+    ClaimsShape,
+    DeclinedShape,
+    InboxShape,
+    LastWordShape,
+    OrdersShape,
+    RequestedShape,
+    RespondedShape,
+)
 from allswell.views.question import QuestionShape
 
 # A claim that waits for its caller, and no longer.
@@ -77,9 +85,7 @@ async def claim_tasks(call: RequestContext, given: ClaimParams) -> ClaimsShape:
 
     An Idempotency-Key makes a claim whose answer was lost safe to repeat: it is answered with the same leases.
     """
-    agent = given.agent_id or (call.key.agents[0] if call.key.agents else "")
-    if not agent:
-        raise Refused("no_agent", "which agent? Set agent_id", where="agent_id")
+    agent = _agent(call, given.agent_id)
     claim = Claim(
         CommandId(call.command or NO_COMMAND),
         AgentId(agent),

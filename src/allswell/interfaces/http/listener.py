@@ -12,12 +12,13 @@ Connections are fewer than the files that the process may open (`connections_for
 When there are too many, a new connection takes the place of the oldest one that has no request running; where all have
 one, of the oldest whose caller lets us wait: for its body, or by not taking its answer. So callers that connect and say
 nothing, or begin and do not go on, cannot keep out a caller that does. An answer that is not taken is given up after a
-while.
+while. A connection with TLS counts from its first moment, before both sides have agreed on keys (`TlsConnection`).
 
 A request that two servers could read differently is refused (`StrictConnection`): a proxy in front of us must not see
 one request where we see two.
 
-`H11Protocol` and `capture_signals` are uvicorn's own; pyproject.toml bounds its version for that reason.
+`H11Protocol` and `capture_signals` are uvicorn's own; pyproject.toml bounds its version for that reason. `SSLProtocol`
+is asyncio's own: its public `start_tls` hands on what a caller says before the protocol has its transport.
 """
 
 from __future__ import annotations
@@ -28,15 +29,18 @@ import os
 import re
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any, Protocol
 
 import h11
 import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
 
 from allswell.errors import Refused
 from allswell.runtime.host import raise_limit
@@ -61,8 +65,13 @@ _OTHER_FILES = 6 * ACCEPTED_AT_ONCE + 64
 """Files for the store, for folders, and for connections that were accepted and are not counted yet."""
 QUEUED = 1_024
 """Connections that the system holds until they are accepted."""
+CHUNKS_FREE = 256
+"""Chunks of a body that may have any size."""
+CHUNK_LEAST = 64
+"""Bytes that the chunks of a body with more of them have on average: each takes as long to read as many bytes do."""
 STOP_SECONDS = 10
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
+LOCAL = ("localhost", "allswell.localhost", "127.0.0.1", "[::1]")
+"""Names of this machine; browsers show the cookie of `localhost` to every program that serves a page there."""
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
@@ -174,9 +183,14 @@ def _unix(path: Path) -> Iterator[socket.socket]:
 
 
 class StrictConnection(h11.Connection):
-    """HTTP/1.1 without its ambiguities: bare line feeds, folded lines, two lengths of one body, trailers behind it."""
+    """HTTP/1.1 without its ambiguities: bare line feeds, folded lines, two lengths of one body, trailers behind it.
+
+    A body in very many very small chunks is refused too: nothing else is served while what has come of it is read.
+    """
 
     _in_chunks = False
+    _chunks = 0
+    _bytes_in_chunks = 0
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """The next part of a request; `RemoteProtocolError` for what another server might read differently."""
@@ -197,6 +211,12 @@ class StrictConnection(h11.Connection):
             if b"content-length" in names and b"transfer-encoding" in names:
                 raise h11.RemoteProtocolError("a body has either a Content-Length or a Transfer-Encoding")
             self._in_chunks = b"transfer-encoding" in names
+            self._chunks = self._bytes_in_chunks = 0
+        elif self._in_chunks and isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._bytes_in_chunks += len(event.data)
+            if self._chunks > max(CHUNKS_FREE, self._bytes_in_chunks // CHUNK_LEAST + 1):
+                raise h11.RemoteProtocolError("a body in chunks of a few bytes each")
         return event
 
 
@@ -209,16 +229,34 @@ def connections_for(files: int) -> int:
     return min(CONNECTIONS_MOST, max(files - _OTHER_FILES, files // 4, 1))
 
 
+class LimitedConnection(Protocol):
+    """A connection that is counted, and may have to give way to another one."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being carried out."""
+        ...
+
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether a request is held up by its caller."""
+        ...
+
+    def end(self) -> None:
+        """Close it at once."""
+        ...
+
+
 class ConnectionLimit:
     """The connections that are open, the oldest first: so many in all, and so many of one address."""
 
     def __init__(self, most: int, most_of_an_address: int) -> None:
         self._most = most
         self._most_of_an_address = most_of_an_address
-        self._open: dict[PromptConnection, str] = {}
-        self._by_address: dict[str, dict[PromptConnection, None]] = {}
+        self._open: dict[LimitedConnection, str] = {}
+        self._by_address: dict[str, dict[LimitedConnection, None]] = {}
 
-    def admit(self, connection: PromptConnection, address: str) -> bool:
+    def admit(self, connection: LimitedConnection, address: str) -> bool:
         """Count a connection if there is room, or an idle one to end for it; an empty address is this machine's."""
         same = self._by_address.get(address, {})
         if address and len(same) >= self._most_of_an_address and not self._end_idle(same):
@@ -229,7 +267,7 @@ class ConnectionLimit:
         self._by_address.setdefault(address, {})[connection] = None
         return True
 
-    def leave(self, connection: PromptConnection) -> None:
+    def leave(self, connection: LimitedConnection) -> None:
         """A connection is closed; one that was never admitted is no mistake."""
         address = self._open.pop(connection, None)
         if address is not None:
@@ -238,7 +276,7 @@ class ConnectionLimit:
             if not same:
                 del self._by_address[address]
 
-    def _end_idle(self, among: Iterable[PromptConnection]) -> bool:
+    def _end_idle(self, among: Iterable[LimitedConnection]) -> bool:
         idle = next((connection for connection in among if not connection.is_busy), None)
         idle = idle or next((connection for connection in among if connection.waits_for_caller), None)
         if idle is None:
@@ -265,14 +303,17 @@ class PromptConnection(H11Protocol):
         """The clock runs from the first moment."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.conn = StrictConnection(h11.SERVER, HEAD_MOST)
-        if self.open_connections.admit(self, self._address()):
+        if self.scheme == "https" or self.open_connections.admit(self, self.address_of(self.transport)):
             self._wait()
         else:
             self.end()
 
-    def _address(self) -> str:
-        host = "" if self.client is None else self.client[0]
-        return "" if not host or self.behind_proxy or _is_loopback(host) else host
+    @classmethod
+    def address_of(cls, transport: asyncio.Transport) -> str:
+        """The address whose share a connection counts against; an empty one has no share."""
+        client = get_remote_addr(transport)
+        host = "" if client is None else client[0]
+        return "" if not host or cls.behind_proxy or _is_loopback(host) else host
 
     def end(self) -> None:
         """Close it at once."""
@@ -338,6 +379,51 @@ class PromptConnection(H11Protocol):
             self._waits = None
 
 
+class TlsConnection(SSLProtocol):
+    """TLS beneath a connection; it is the one that counts, since a caller may never agree on keys."""
+
+    def __init__(self, inner: PromptConnection, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(
+            loop,
+            inner,
+            context,
+            waiter=None,  # type: ignore[arg-type]
+            server_side=True,
+            ssl_handshake_timeout=HEAD_SECONDS,  # type: ignore[arg-type]
+            ssl_shutdown_timeout=HEAD_SECONDS,
+        )
+        self._inner = inner
+        self._beneath: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A caller has connected, and said nothing yet."""
+        self._beneath = transport  # type: ignore[assignment]
+        if self._inner.open_connections.admit(self, self._inner.address_of(self._beneath)):
+            super().connection_made(transport)
+        else:
+            self.end()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """It is over."""
+        self._inner.open_connections.leave(self)
+        super().connection_lost(exc)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being carried out."""
+        return self._inner.is_busy
+
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether a request is held up by its caller."""
+        return self._inner.waits_for_caller
+
+    def end(self) -> None:
+        """Close it at once."""
+        self._beneath.abort()
+
+
 class HttpServer(uvicorn.Server):
     """A server of uvicorn's that leaves signals to its caller."""
 
@@ -383,6 +469,9 @@ async def serve(
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise Refused("bad_tls", f"the certificate or its key cannot be used: {error}", where="--tls-cert") from None
+    if config.ssl is not None:
+        config.http_protocol_class = _over_tls(ServedConnection, config.ssl)  # type: ignore[assignment]
+        config.ssl = None  # or asyncio counted nothing before the keys are agreed upon
     server = HttpServer(config)
 
     async def end() -> None:
@@ -395,3 +484,10 @@ async def serve(
         await server.serve(sockets=[made])
     finally:
         ending.cancel()
+
+
+def _over_tls(made: Callable[..., PromptConnection], context: ssl.SSLContext) -> Callable[..., TlsConnection]:
+    def over_tls(**given: Any) -> TlsConnection:  # noqa: ANN401 - what uvicorn makes a connection of
+        return TlsConnection(made(**given), context)
+
+    return over_tls

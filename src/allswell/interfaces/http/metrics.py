@@ -242,6 +242,7 @@ ENDS: Mapping[str, str] = {
     "lease_lapsed": "lapsed",
     "stalled_agent_recovered": "stalled",
     "cost_limit": "cost_limit",
+    "token_limit": "token_limit",
     "request_blocked": "blocked",
 }
 """What ends an attempt, and what that is called."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 
+from allswell.actions.operator import Operator
 from allswell.domain.access.key import Key
 from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import can_name
@@ -102,6 +103,10 @@ class RequestContext:
     def watch(self) -> Watch:
         """The watch as the key shows it."""
         return self.house.gate.watch_for(self.key)
+
+    def operator(self, by: str = "") -> Operator:
+        """Who decides something by this call: the key, and before it whoever the caller says that it is."""
+        return Operator(self.watch, by, self.command)
 
     @property
     def store(self) -> str:

@@ -8,14 +8,17 @@ In this order, and each refusal is a problem like any other:
     another page to read it: there is no CORS here at all.
 3.  **Key.** `Authorization: Bearer awk_…`. Only `/healthz` and `/readyz` need none, and they tell nothing but that. The
     page (`interfaces/web`) asks for a cookie instead, which opens nothing else: no other route looks at cookies.
-4.  **Limits.** So many calls a second for each key, with some to spare at once, and so many at a time.
+4.  **Limits.** So many calls a second for each key, with some to spare at once, and so many at a time; of those with
+    large bodies only a few, and others wait before anything of theirs is read.
 
 A key in the query is not looked for: addresses are written into logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from msgspec import Struct
@@ -40,12 +43,18 @@ RATE = 500.0
 SPARE = 1_000.0
 """Calls that may come at once, after a quiet while."""
 AT_A_TIME = 2_000
+LARGE = 64 << 10
+"""Bytes: a call that may bring more of them waits for a place; about as much of any call lies in memory unread."""
+LARGE_AT_A_TIME = 8
+LARGE_SECONDS = 30.0
+"""How long a call with a large body waits for a place."""
 _KEPT = 10_000
 
 
 class _Account(Struct):
     left: float
     seen: float
+    large: asyncio.Semaphore
     inside: int = 0
 
 
@@ -67,7 +76,7 @@ class RequestLimits:
         account = self._accounts.get(name)
         if account is None:
             self._tidy()
-            account = self._accounts[name] = _Account(self._spare, now)
+            account = self._accounts[name] = _Account(self._spare, now, asyncio.Semaphore(LARGE_AT_A_TIME))
         account.left = min(self._spare, account.left + (now - account.seen) * self._rate)
         account.seen = now
         if account.inside >= self._at_a_time:
@@ -81,6 +90,37 @@ class RequestLimits:
     def leave(self, name: str) -> None:
         """A call is over."""
         self._accounts[name].inside -= 1
+
+    @asynccontextmanager
+    async def room_for(self, name: str, headers: Headers, receive: Receive) -> AsyncIterator[Receive]:
+        """Within a call that has begun: what its body comes by, with a place for as long as that is large."""
+        length = headers.get("content-length", "")
+        if "transfer-encoding" not in headers and (not length.isdigit() or int(length[:15]) <= LARGE):
+            yield receive
+            return
+        large = self._accounts[name].large
+        try:
+            async with asyncio.timeout(LARGE_SECONDS):
+                await large.acquire()
+        except TimeoutError:
+            text = f"the key {name} sends too many large bodies at a time"
+            raise Refused("too_many_calls", text, where="body", hint="wait, and call again") from None
+        came, keeps = 0, True
+
+        async def receives() -> Message:
+            nonlocal came, keeps
+            message = await receive()
+            came += len(message.get("body", b""))
+            if keeps and came <= LARGE and not message.get("more_body", False):
+                keeps = False
+                large.release()
+            return message
+
+        try:
+            yield receives
+        finally:
+            if keeps:
+                large.release()
 
     def _tidy(self) -> None:
         if len(self._accounts) >= _KEPT:
@@ -106,8 +146,18 @@ class AllowedHosts(Struct, frozen=True):
     """Without ports, in small letters."""
     secure: bool = False
     """Whether it is reached over TLS, its own or a proxy's."""
+    public: str | None = None
+    """The name in `public_url`, where that is https: under it calls come over TLS, by a proxy if not our own."""
     open: Collection[str] = OPEN
     """What is answered without a key."""
+
+    def are_known(self, host: str) -> bool:
+        """Whether a Host header names this server."""
+        return self.hosts is None or (name := host_name(host)) in self.hosts or name == self.public
+
+    def over_tls(self, host: str) -> bool:
+        """Whether what comes under this Host header has come over TLS."""
+        return self.secure or (self.public is not None and host_name(host) == self.public)
 
 
 class OwnedPaths(Protocol):
@@ -149,8 +199,8 @@ class SecurityMiddleware:
             return
         if scope["type"] != "http":
             return
-        send = self._with_headers(send)
         headers = Headers(scope=scope)
+        send = self._with_headers(send, secure=self._meant.over_tls(headers.get("host", "")))
         try:
             of_page = self._page is not None and self._page.owns(scope["path"])
             self._check_meant(scope, headers, visited=of_page)
@@ -173,17 +223,19 @@ class SecurityMiddleware:
             return
         try:
             scope[KEY] = key
-            with traced(*_called(scope), carried=headers, serves=True) as seen:
-                await self._inner(scope, receive, _noting(send, seen))
+            async with self._limits.room_for(key.name, headers, receive) as receives:
+                with traced(*_called(scope), carried=headers, serves=True) as seen:
+                    await self._inner(scope, receives, _noting(send, seen))
+        except Refused as error:  # there was no room: what is wrong inside is answered there
+            await answer_to(error)(scope, receive, send)
         finally:
             self._limits.leave(key.name)
 
     def _check_meant(self, scope: Scope, headers: Headers, *, visited: bool) -> None:
         if scope["method"] not in _METHODS:
             raise Refused("bad_method", f"{scope['method']} is not done here", where="method")
-        hosts = self._meant.hosts
         host = headers.get("host", "")
-        if hosts is not None and _without_port(host) not in hosts:
+        if not self._meant.are_known(host):
             text = f"this server is not called {host[:100]!r}"
             raise Refused("foreign_host", text, where="Host", hint="`allswell serve --host NAME` gives it a name")
         origin = headers.get("origin")
@@ -193,17 +245,17 @@ class SecurityMiddleware:
             if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not leads_here:
                 raise _foreign("another page")
             return
-        scheme = "https" if self._meant.secure else scope["scheme"]
+        scheme = "https" if self._meant.over_tls(host) else scope["scheme"]
         if origin.lower() != f"{scheme}://{host}".lower():
             raise _foreign(origin[:100])
 
-    def _with_headers(self, send: Send) -> Send:
+    def _with_headers(self, send: Send, *, secure: bool) -> Send:
         async def sends(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                if self._meant.secure:
+                if secure:
                     headers.setdefault("Strict-Transport-Security", "max-age=31536000")
             await send(message)
 
@@ -239,7 +291,7 @@ def _shown(headers: Headers) -> str:
     return shown.strip()
 
 
-def _without_port(host: str) -> str:
+def host_name(host: str) -> str:
     """The name in a Host header: `[::1]:80` is `[::1]`, and `Watch.:8420` is `watch`."""
     name, colon, port = host.rpartition(":")
     bare = name if colon and port.isdigit() and (not host.startswith("[") or name.endswith("]")) else host

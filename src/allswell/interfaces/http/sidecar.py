@@ -15,13 +15,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
+from allswell.errors import AllswellError
 from allswell.interfaces.http.listener import STOP_SECONDS, ListenAddress
-from allswell.interfaces.http.server_process import ServeOrder
-from allswell.runtime.host import harmless, packed
+from allswell.runtime.host import harmless, keep_to_ourselves, packed, take_over
 from allswell.settings import Settings
+from allswell.views.fields import ErrorShape
+
+if TYPE_CHECKING:
+    from allswell.interfaces.http.server import Served
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 GROWN_UP = 60.0
@@ -65,7 +71,7 @@ class KeptServer:
             sys.executable,
             "-P",
             "-m",
-            "allswell.interfaces.http.server_process",
+            "allswell.interfaces.http.sidecar",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=harmless(os.environ),
@@ -96,3 +102,62 @@ class KeptServer:
         with contextlib.suppress(ValueError):  # a line without an end
             while line := await said.readline():
                 self._tell(line.decode("utf-8", "replace").rstrip())
+
+
+# The process of that server: `python -m allswell.interfaces.http.sidecar`. The keeper itself imports no server.
+#
+# It is told what to serve by one line on its standard input, and serves for as long as that stays open: a keeper that
+# is gone, however it went, has closed it. So no server is left behind, and none needs a signal. Signals of the
+# terminal are not for it; it belongs to a session of its own.
+
+
+class ServeOrder(Struct, frozen=True):
+    """What to serve, and the socket that listens for it."""
+
+    url: str
+    home: str
+    address: ListenAddress
+    listens: int
+    """The socket's number in this process."""
+    settings: bytes
+    """As its keeper has read them at its own start, pickled: what is written into a file since then is not read."""
+    environment: bytes
+    """Its environment: it began with what everybody may know."""
+
+
+def main() -> int:
+    """Serve until standard input ends."""
+    from allswell.interfaces.http.server import Served
+
+    keep_to_ourselves()
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServeOrder)
+    take_over(order.environment)
+    try:
+        settings: Settings = pickle.loads(order.settings)  # noqa: S301 - by a pipe, from the process that started this
+        served = Served(order.url, settings, Path(order.home), _tell)
+        asyncio.run(_live(served, order))
+    except AllswellError as error:
+        told = ErrorShape.of(error).error
+        _tell(told.message if told.hint is None else f"{told.message} ({told.hint})")
+        return 1
+    return 0
+
+
+async def _live(served: Served, order: ServeOrder) -> None:
+    from allswell.interfaces.http.server import serve_on
+
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), ended.set)  # nothing more is said: it can only end
+    with socket.socket(fileno=order.listens) as made:
+        await serve_on(served, made, order.address, ended)
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody hears it any more
+        sys.stdout.write(line.replace("\n", " ") + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from allswell.actions.operator import Operator
 from allswell.build.overview import glance_at_builds
-from allswell.domain.access.rights import Operation, check_act, check_beside
+from allswell.domain.access.rights import Operation, check_act, check_beside, signed_by
 from allswell.domain.agents.cost import SpentBy
 from allswell.domain.duration import parse
 from allswell.domain.mesh.comms import COMMS_HEARS, CommStatus, is_among
@@ -20,11 +21,10 @@ from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Length, Limit
 from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger
-from allswell.views.checkup import CheckupShape, examined
 from allswell.views.delivery import CommShape
 from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
 from allswell.views.settings import KeyShape, KeysShape, NewKeyShape, SettingsShape
-from allswell.views.status import BoardShape, ServicesShape, StatusShape, load_status
+from allswell.views.status import BoardShape, CheckupShape, ServicesShape, StatusShape, examined, load_status
 from allswell.views.worker import QueuesShape
 
 _CHUNK = 500
@@ -194,14 +194,11 @@ class KeyParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def create_key(call: RequestContext, given: KeyParams) -> NewKeyShape:
     """Make a key; its secret is in this answer, and nowhere else."""
-    check_act(call.key, Operation.KEEP_KEYS)
-    lasts = None if given.expires is None else parse(given.expires, where="expires")
-    keys = call.house.gate.keyring
-    made, secret = await keys.create(
-        given.name, given.rights, roles=given.roles, agents=given.agents, lasts=lasts, by=f"key {call.key.name}"
+    made = await _key_keeper(call).create_key(
+        given.name, given.rights, roles=given.roles, agents=given.agents, expires=given.expires
     )
-    call.house.gate.forget(made.name)
-    return NewKeyShape(KeyShape.of(made, made.created_at), secret)
+    call.house.gate.forget(made.shape.key.name)
+    return made.shape
 
 
 async def list_keys(call: RequestContext, _: NoParams) -> KeysShape:
@@ -212,10 +209,15 @@ async def list_keys(call: RequestContext, _: NoParams) -> KeysShape:
 
 async def revoke_key(call: RequestContext, _: NoParams) -> KeyShape:
     """End a key: whoever shows it from now on is refused."""
+    ended = await _key_keeper(call).revoke_key(call.named("name"))
+    call.house.gate.forget(ended.shape.name)
+    return ended.shape
+
+
+def _key_keeper(call: RequestContext) -> Operator:
+    """The caller, at the words of the watch in which keys are kept: its right to that is looked at here."""
     check_act(call.key, Operation.KEEP_KEYS)
-    ended = await call.house.gate.keyring.revoke(call.named("name"), by=f"key {call.key.name}")
-    call.house.gate.forget(ended.name)
-    return KeyShape.of(ended, await call.watch.now())
+    return Operator(call.house.gate.watch, signed_by(call.key, ""))
 
 
 KEY_ROUTES = (

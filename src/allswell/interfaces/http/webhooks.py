@@ -7,11 +7,13 @@ of its own for each hook. What is posted is data; it fills places of templates a
 (`domain/notify/spec.py`).
 
 A stranger can post anything. So a delivery counts against a hook's limits only once its signature was checked; a name
-that no hook has is answered as a hook whose secret the sender does not know; and only a few bodies are read at a time.
+that no hook has is answered as a hook whose secret the sender does not know; and only a few bodies are read at a time:
+one more takes the place of the oldest, so that bodies that never come keep no sender out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import secrets
@@ -28,11 +30,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from allswell.actions.operator import Operator
 from allswell.domain.access.key import HOOKS, Key, Right
 from allswell.domain.ids import Millis, can_name
 from allswell.domain.notify.spec import HookSpec
 from allswell.domain.values import field_at, filled
-from allswell.engine.lookup import find_question
 from allswell.errors import AllswellError, Refused
 from allswell.interfaces.http.request_context import ServerState, read_body, too_big
 from allswell.interfaces.http.routing import answer_to
@@ -132,7 +134,8 @@ class Hooks:
         self._absent = absent_hook() if hooks else None
         self._body_most = max((hook.spec.max_body for hook in hooks.values()), default=0)
         """The same for all names, or the answer to a large body would tell which hooks there are."""
-        self._unchecked = 0
+        self._unchecked: dict[asyncio.Future[bytes], None] = {}
+        """Bodies that are being read, the oldest first."""
 
     def owns(self, path: str) -> bool:
         """Whether this is a hook's place."""
@@ -170,13 +173,21 @@ class Hooks:
 
     async def _read(self, request: Request) -> bytes:
         check_signature_headers(request.headers)
-        if self._unchecked >= UNCHECKED_MOST:
-            raise Refused("too_many_calls", "too much is posted at the same time", where="path", hint="post it again")
-        self._unchecked += 1
+        if len(self._unchecked) >= UNCHECKED_MOST:
+            oldest = next(iter(self._unchecked))
+            del self._unchecked[oldest]
+            oldest.cancel()
+        reading = asyncio.ensure_future(read_body(request, self._body_most))
+        self._unchecked[reading] = None
         try:
-            return await read_body(request, self._body_most)
+            await asyncio.wait([reading])
+            if reading.cancelled():
+                text = "too much is posted at the same time, and this body was too long in coming"
+                raise Refused("too_many_calls", text, where="path", hint="post it again")
+            return reading.result()
         finally:
-            self._unchecked -= 1
+            reading.cancel()
+            self._unchecked.pop(reading, None)
 
     async def _taken(self, hook: IncomingHook, id_: str, body: bytes) -> HookedShape:
         try:
@@ -202,11 +213,11 @@ class Hooks:
             ids: list[str] = []
             await watch.submit_all([task], told=ids.extend)
             return HookedShape(spec.name, id_, task_id=ids[0])
-        question = await find_question(watch.views, filled(spec.question, given, where=f"{where}.question"))
+        question = filled(spec.question, given, where=f"{where}.question")
         option = filled(spec.option, given, where=f"{where}.option")
         text = filled(spec.text, given, where=f"{where}.text")
-        await watch.answer(question, option, text, command=once)
-        return HookedShape(spec.name, id_, question_id=question)
+        answered = await Operator(watch, command=once).answer(question, option, text)
+        return HookedShape(spec.name, id_, question_id=answered.shape.question_id)
 
 
 def _read(path: str, where: str) -> str:

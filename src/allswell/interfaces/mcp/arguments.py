@@ -45,6 +45,9 @@ class SubmitToolParams(ToolParams, frozen=True):
     max_cost_usd: (
         Annotated[float, Meta(gt=0, description="The limit of what its attempts may cost in all.")] | UnsetType
     ) = UNSET
+    max_tokens: (
+        Annotated[int, Meta(ge=1, description="The limit of the tokens that its attempts may use in all.")] | UnsetType
+    ) = UNSET
     key: Annotated[str, Meta(description="A text of yours: under the same key the task is made once.")] | UnsetType = (
         UNSET
     )

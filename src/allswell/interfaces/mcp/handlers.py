@@ -35,11 +35,20 @@ from allswell.runtime.agent_socket import AnyWord, SocketReply, say
 from allswell.timing.scopes import remaining_ms
 from allswell.views.artifacts import Artifacts
 from allswell.views.explanation import ExplanationShape, load_explanation
-from allswell.views.lease import ClaimShape, ClaimsShape, LastWordShape, OrdersShape
-from allswell.views.message import AnswersShape, DeclinedShape, InboxShape, RequestedShape, RespondedShape
+from allswell.views.lease import (
+    AnswersShape,
+    ClaimShape,
+    ClaimsShape,
+    DeclinedShape,
+    InboxShape,
+    LastWordShape,
+    OrdersShape,
+    RequestedShape,
+    RespondedShape,
+)
 from allswell.views.question import QuestionShape
 from allswell.views.status import StatusShape, load_status
-from allswell.views.task import JoinedRunShape, SubmittedShape
+from allswell.views.task import SubmittedShape, joined_runs
 
 T = TypeVar("T")
 
@@ -180,8 +189,7 @@ class WatchTools(ToolHandlers):
         wanted = {name: value for name, value in fields.items() if value is not UNSET}
         ids: list[TaskId] = []
         made = await self.watch.submit_all([wanted], told=ids.extend)
-        runs = [JoinedRunShape(id_, name, name in made.opened) for name, id_ in made.runs.items()]
-        return SubmittedShape(ids[0], said.name, runs)
+        return SubmittedShape(ids[0], said.name, joined_runs(made))
 
     async def claim(self, said: given.ClaimToolParams) -> ClaimsShape:
         """Take a task, waiting for one if there is none."""

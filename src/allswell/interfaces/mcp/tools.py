@@ -19,8 +19,16 @@ from allswell.interfaces.mcp import arguments as given
 from allswell.interfaces.mcp.arguments import HINTS, Hints
 from allswell.interfaces.mcp.handlers import ToolHandlers
 from allswell.views.explanation import ExplanationShape
-from allswell.views.lease import ClaimsShape, LastWordShape, OrdersShape
-from allswell.views.message import AnswersShape, DeclinedShape, InboxShape, RequestedShape, RespondedShape
+from allswell.views.lease import (
+    AnswersShape,
+    ClaimsShape,
+    DeclinedShape,
+    InboxShape,
+    LastWordShape,
+    OrdersShape,
+    RequestedShape,
+    RespondedShape,
+)
 from allswell.views.question import QuestionShape
 from allswell.views.status import StatusShape
 from allswell.views.task import SubmittedShape
@@ -112,8 +120,8 @@ _SUBMIT: Tool[Any] = Tool(
 )
 _STATUS: Tool[Any] = Tool(
     "status",
-    "See how things stand: with a task, why it stands where it stands, what comes next and what can be done; without "
-    "one, the whole watch, which an agent's key does not show.",
+    "See how things stand. With a task: why it is in its state, what comes next and what can be done. Without a task: "
+    "all work, which an agent's key does not show.",
     given.StatusToolParams,
     lambda desk, said: desk.status(said),
     (StatusShape, ExplanationShape),
@@ -229,7 +237,7 @@ OWN_TOOLS = _listed(*map(_own, _SHARED), _OWN_STATUS)
 """Those of whoever works inside a supervised attempt: its supervisor claims."""
 
 INSTRUCTIONS = """\
-Allswell keeps watch over work that agents do: whatever hangs or dies is noticed, kept and given to another agent.
+Allswell watches the work of agents: when an agent hangs or dies, its work is kept and given to another agent.
 1. claim a task; keep its task_id and token. 2. Work. Call checkin every few minutes with a note on what you did; do
 what its answer says. 3. End with done, fail or release. If you need a human, ask, and wait with answers.
 If an answer says that the lease is lost, stop working on that task at once: it is not yours any more."""

@@ -9,12 +9,14 @@ tomorrow, goes on with it.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import msgspec
 
@@ -28,11 +30,14 @@ from allswell.domain.notify.alert import (
     DEFAULT_HEARS,
     SHOWN,
     Alert,
+    AnswerButton,
     alert_for,
+    each_cause_once,
     plain_text,
     sentence,
     together,
     told_now,
+    with_links,
     worth_telling,
 )
 from allswell.domain.notify.delivery import Delivery, DeliveryFailure
@@ -40,15 +45,19 @@ from allswell.domain.notify.spec import MESH, SEVERITIES, Severity, SinkSpec, he
 from allswell.domain.rules.event import Entry, Event
 from allswell.domain.task.submit import WEBHOOKS
 from allswell.domain.values import nearest
+from allswell.engine.access.keys import LinkService
+from allswell.engine.status.explanation import clean
 from allswell.engine.status.journal import asked_of
-from allswell.errors import Refused
+from allswell.errors import AllswellError, Refused
 from allswell.interfaces.chat.agentchat import AgentChat, ChatPlace, read_key
 from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.runtime.calls import Threads
 from allswell.store.views import Views
 
 if TYPE_CHECKING:
-    from apprise import Apprise
+    from apprise import Apprise, NotifyBase
+
+    from allswell.engine.watch import Watch
 
 
 # One route of an alerts sink: an Apprise URL, and a thread of its own to speak through it.
@@ -67,7 +76,12 @@ class AlertRoute:
         self._apprise = _opened(url, environ, where)
         self._threads = Threads(1, name="allswell-route")
 
-    async def tell(self, severity: Severity, title: str, text: str) -> None:
+    @property
+    def buttons(self) -> int:
+        """How many buttons a message can have here."""
+        return _NTFY_BUTTONS if all(_has_buttons(service) for service in self._apprise) else 0
+
+    async def tell(self, severity: Severity, title: str, text: str, buttons: Sequence[AnswerButton] = ()) -> None:
         """Say something; `NotDelivered` if that did not work."""
         if self._threads.busy:
             raise NotDelivered(DeliveryFailure("the message before is still being sent"))
@@ -77,7 +91,7 @@ class AlertRoute:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(ended.set)
 
-        call = self._threads.call(lambda: _notify(self._apprise, _TYPES[severity], title, text))
+        call = self._threads.call(lambda: _notify(_with_buttons(self._apprise, buttons), _TYPES[severity], title, text))
         call.tell(tell_loop)
         await ended.wait()
         reason = call.result()
@@ -105,6 +119,40 @@ def _notify(route: Apprise, kind: str, title: str, text: str) -> str | None:
     finally:
         log.removeHandler(said)
     return f"Apprise could not deliver it: {said.lines[0]}" if said.lines else "Apprise could not deliver it"
+
+
+# Buttons, where Apprise has them: for ntfy. For Slack it takes them from a template, which would have to be a file for
+# each message; Discord shows none in what a plain webhook posts; others have one address for a whole message.
+
+_NTFY_BUTTONS = 3
+"""As many as ntfy shows."""
+_LABEL_MOST = 60
+
+
+def _has_buttons(service: NotifyBase) -> bool:
+    """Whether a service shows buttons, and its route has none of its own."""
+    return str(service.service_name) == "ntfy" and "&actions=" not in _url_of(service)
+
+
+def _url_of(service: NotifyBase) -> str:
+    url: object = service.url()  # type: ignore[no-untyped-call]
+    return str(url)
+
+
+def _with_buttons(route: Apprise, buttons: Sequence[AnswerButton]) -> Apprise:
+    """The same route for one message with buttons, each of which opens a page."""
+    if not buttons:
+        return route
+    import apprise
+
+    # In ASCII, since it travels as a header, and without what Apprise decodes, more than once, in a URL: else a label,
+    # which may be an agent's, could end its quotation. `view` opens an address; the notification itself posts nothing.
+    actions = json.dumps([{"action": "view", "label": one.label, "url": one.url} for one in buttons])
+    actions = actions.replace("%", "\\u0025").replace("+", "\\u002b")
+    made = apprise.Apprise(asset=route.asset)
+    for service in route:
+        made.add(f"{_url_of(service)}&actions={quote(actions, safe='')}")
+    return made
 
 
 class _AppriseLog(logging.Handler):
@@ -201,10 +249,18 @@ class AlertsSink(_ToldQuestions):
 
     together = SHOWN
 
-    def __init__(self, spec: SinkSpec, environ: Mapping[str, str], local: Callable[[int], datetime]) -> None:
+    def __init__(
+        self,
+        spec: SinkSpec,
+        environ: Mapping[str, str],
+        local: Callable[[int], datetime],
+        origin: str | None = None,
+    ) -> None:
         super().__init__(spec)
         self._spec = spec
         self._local = local
+        self._origin = None if MESH in spec.hears else origin  # agents read a channel of the mesh
+        self._links: LinkService | None = None
         self._hears = hearing(spec, DEFAULT_HEARS)
         where = f"sinks.{spec.name}.routes"
         self._routes = {
@@ -213,6 +269,10 @@ class AlertsSink(_ToldQuestions):
             for number, route in enumerate(routes_for(spec, severity))
         }
         self.targets = tuple(self._routes)
+
+    def attach(self, watch: Watch) -> None:
+        """Sign links with the secret of this watch's store."""
+        self._links = LinkService(watch)
 
     async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
         """An alert for each route of its severity."""
@@ -236,9 +296,25 @@ class AlertsSink(_ToldQuestions):
 
     async def send(self, batch: Sequence[Delivery]) -> None:
         """Tell one route everything that waits for it, in one message."""
-        alerts = [_decode(one.body) for one in batch]
-        title, text = together(alerts)
-        await self.tell(batch[0].target, alerts[0].severity, title, text)
+        target = batch[0].target
+        alerts = each_cause_once([_decode(one.body) for one in batch])
+        links = [await self._signed(alert, target) for alert in alerts]
+        first = links[0][: self._routes[target].buttons] if len(alerts) == 1 else []
+        title, text = together([with_links(alert, own[len(first) :]) for alert, own in zip(alerts, links, strict=True)])
+        await self._routes[target].tell(alerts[0].severity, title, text, first)
+
+    async def _signed(self, alert: Alert, target: str) -> list[AnswerButton]:
+        """A link for each option of the question that an alert asks, and that a link may choose.
+
+        Without an answer from the store the alert goes out all the same, without links.
+        """
+        if self._links is None or self._origin is None or not alert.question:
+            return []
+        try:
+            links = await self._links.sign_for(QuestionId(alert.question), self._origin, self.name, target)
+        except AllswellError:
+            return []
+        return [AnswerButton(clean(link.label, _LABEL_MOST), link.does, link.url) for link in links]
 
     async def tell(self, target: str, severity: Severity, title: str, text: str) -> None:
         """Say something to one route."""

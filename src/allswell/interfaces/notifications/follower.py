@@ -48,11 +48,11 @@ from allswell.engine.wakeup import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
 from allswell.interfaces.notifications.sink import NotDelivered, Sink
-from allswell.interfaces.notifications.webhook import HttpPoster
+from allswell.interfaces.notifications.webhook import HttpPoster, WebhookSink
 from allswell.runtime.process.identity import is_dead, this_process
 from allswell.settings.settings import Settings
 from allswell.timing.clock import SystemClock
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 # Having a duty: its word in the store is taken, renewed and given back (domain/notify/delivery.py).
 
@@ -116,6 +116,7 @@ class Follower:
     def __init__(self, watch: Watch, sink: Sink, marker: str) -> None:
         self._watch = watch
         self._sink = sink
+        sink.attach(watch)
         self._key = follower_name(sink.name)
         self._duty = LeaderLease(watch, self._key, marker)
         self._arrived = Signal()
@@ -344,13 +345,17 @@ def make_sink(
     environ: Mapping[str, str] | None = None,
     *,
     local: Callable[[int], datetime] = local_time,
+    origin: str | None = None,
 ) -> Sink:
-    """The sink that is written down so; `Refused` if it cannot be made."""
+    """The sink that is written down so; `Refused` if it cannot be made.
+
+    `origin` is where answer links lead (`Settings.public_origin`); without it no alert has any.
+    """
     environ = os.environ if environ is None else environ
     if spec.kind == "alerts":
         from allswell.interfaces.notifications.alerts import AlertsSink
 
-        return AlertsSink(spec, environ, local)
+        return AlertsSink(spec, environ, local, origin)
     if spec.kind == "chat":
         from allswell.interfaces.notifications.alerts import ChatSink
 
@@ -360,7 +365,6 @@ def make_sink(
         from allswell.interfaces.notifications.notion import NotionSink
 
         return NotionSink(spec, environ, wall)
-    from allswell.interfaces.notifications.webhook import WebhookSink
 
     return WebhookSink(spec, environ, wall)
 

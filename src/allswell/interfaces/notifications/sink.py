@@ -8,7 +8,7 @@ A target that may not be told anything now (quiet hours) says from when on: then
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -17,6 +17,9 @@ from allswell.domain.notify.spec import SinkSpec
 from allswell.domain.rules.event import Entry, Event
 from allswell.errors import AllswellError, Refused
 from allswell.store.views import Views
+
+if TYPE_CHECKING:
+    from allswell.engine.watch import Watch
 
 
 class SinkMessage(msgspec.Struct, frozen=True):
@@ -50,6 +53,10 @@ class Sink(Protocol):
     patience: DeliveryRetries
     memory: str
     """What it must not forget of what it has taken in. It is kept together with that, and set before it goes on."""
+
+    def attach(self, watch: Watch) -> None:
+        """Know the watch that it is to follow; called before anything else."""
+        ...
 
     async def messages(self, entry: Entry, views: Views) -> Sequence[SinkMessage]:
         """What it makes of an event: mostly nothing."""
@@ -88,6 +95,10 @@ class SinkDefaults:
         self.begins: Literal["now", "start"] = spec.begins
         self.limit = spec.timeout / 1_000
         self.patience = spec.patience
+
+    def attach(self, watch: Watch) -> None:
+        """It needs no more than what it is given."""
+        del watch
 
     def free_at(self, target: str, now: int) -> int:
         """It may be told something at any time."""

@@ -36,7 +36,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.store.views import Views
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 from allswell.views.delivery import EventShape
 from allswell.views.fields import moment
 

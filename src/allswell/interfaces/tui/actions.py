@@ -13,17 +13,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from allswell.actions.operator import Operator, Performed, human
 from allswell.domain.question import DESTRUCTIVE, OptionInput, Question, does, in_order, labelled, takes
-from allswell.domain.task.model import State
-from allswell.domain.task.resubmit import way_back
-from allswell.engine.status.explanation import many, quoted
 from allswell.errors import AllswellError, Refused
-from allswell.interfaces.cli.commands.tasks import deciding
-from allswell.interfaces.cli.options import with_unit
 from allswell.interfaces.cli.rendering import harmless, plain
 from allswell.views.fields import ErrorShape
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from allswell.domain.task.model import Task
     from allswell.engine.status.live import LiveRow
     from allswell.engine.watch import Watch
@@ -153,8 +151,6 @@ class DecisionScreen(ModalScreen[str]):
             said = await self._act(choice.key, words)
         except AllswellError as error:
             self._tell(ErrorShape.of(error).error.message)
-        except ValueError as error:
-            self._tell(str(error))
         else:
             self.dismiss(said)
         finally:
@@ -174,6 +170,7 @@ _ENTRIES = {
     OptionInput.TASKS: "the smaller tasks, by name, with ; between them",
     OptionInput.TIME: "how long, such as 30m; empty: twice as long",
     OptionInput.MONEY: "dollars in all; empty: twice as much",
+    OptionInput.TOKENS: "tokens in all; empty: twice as many",
 }
 LEAVE = BoardChoice("", "Leave it as it is")
 
@@ -198,61 +195,33 @@ class BoardActions:
         self._watch = watch
         self._frame = frame
 
+    async def _perform(self, verb: str, act: Callable[[Operator], Awaitable[Performed[Struct]]]) -> str:
+        self._frame.for_humans(verb)
+        performed = await act(Operator(self._watch, human(), home=self._frame.home))
+        await self._watch.sweep_once()
+        return performed.says
+
     async def answer(self, question: Question, key: str, words: str) -> str:
         """Decide a question."""
-        self._frame.for_humans("answer")
-        wanted = {option.key: takes(option.act) for option in question.options}[key]
-        text = words if wanted in (OptionInput.WORDS, OptionInput.REMARK) else ""
-        parts = (
-            [{"name": one.strip()} for one in words.split(";") if one.strip()] if wanted is OptionInput.TASKS else []
-        )
-        await self._watch.answer(
-            question.id,
-            key,
-            text,
-            subtasks=parts,
-            timeout=with_unit(words.strip()) if wanted is OptionInput.TIME and words.strip() else None,
-            max_cost_usd=_dollars(words) if wanted is OptionInput.MONEY and words.strip() else None,
-            by=deciding(None),
-        )
-        await self._watch.sweep_once()
-        row = await self._watch.task(question.task) if question.task is not None else None
-        back = way_back(row.task) if row is not None and row.task.state == State.SKIPPED else None
-        return f"Answered: {key}" + (f"; to take it back: {back}" if back else "")
+        return await self._perform("answer", lambda operator: operator.answer_as_typed(question.id, key, words))
 
     async def cancel(self, task: Task, reason: str) -> str:
         """Call a task off."""
-        self._frame.for_humans("cancel")
-        await self._watch.cancel(task.id, reason.strip() or "cancelled")
-        await self._watch.sweep_once()
-        return f"{quoted(task.name, 60)} is cancelled"
+        return await self._perform("cancel", lambda operator: operator.cancel(task.id, reason))
 
     async def retry(self, task: Task, *, dependents: bool) -> str:
         """Hand a task over again, even if it is done: whoever chose that was told so."""
-        self._frame.for_humans("retry")
-        made = await self._watch.retry(task.id, dependents=dependents, again=True, by=deciding(None))
-        first, *others = made.values()
-        more = f", with {many(len(others), 'task')} that needed it" if others else ""
-        return f"It is submitted again, as {first}{more}"
+        return await self._perform("retry", lambda operator: operator.retry(task.id, dependents=dependents, again=True))
 
     async def dismiss(self, row: LiveRow) -> str:
         """Note that it was seen: the question, or how the task ended."""
-        self._frame.for_humans("dismiss")
         about = row.question or row.task
         if about is None:
             raise Refused("not_a_task", "only a question or a task can be dismissed", where="row")
-        await self._watch.dismiss(about, deciding(None))
-        return "It stays open, and is no longer listed" if row.question else "It is no longer listed"
+        return await self._perform("dismiss", lambda operator: operator.dismiss(about))
 
 
 def retry_choices(*, done: bool) -> Sequence[BoardChoice]:
     """How a task can be handed over again."""
     first = "It is done: submit it again" if done else "Submit it again"
     return [BoardChoice("retry", first), BoardChoice("all", "… with tasks that were skipped because of it"), LEAVE]
-
-
-def _dollars(words: str) -> float:
-    try:
-        return float(words.strip().removeprefix("$"))
-    except ValueError:
-        raise ValueError(f"{words.strip()!r} is not an amount in dollars, such as 2.50") from None

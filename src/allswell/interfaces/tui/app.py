@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -12,25 +14,182 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
-from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Static
+from textual.events import Resize
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Footer, Input, RichLog, Static
 
-from allswell.domain.task.model import ENDS, count_in_order
+from allswell.domain.task.model import ENDS, Task, count_in_order
 from allswell.engine.status.explanation import many, rough
 from allswell.engine.status.live import LiveRow, LiveSection, LiveView, live
 from allswell.engine.status.overview import EACH
-from allswell.errors import AllswellError
+from allswell.errors import AllswellError, Refused
+from allswell.interfaces.cli.commands.logs import words_of
 from allswell.interfaces.cli.commands.status import HEAD_STYLES
-from allswell.interfaces.cli.rendering import plain
+from allswell.interfaces.cli.rendering import harmless, plain
 from allswell.interfaces.tui.actions import LEAVE, BoardActions, BoardChoice, DecisionScreen, choices_of, retry_choices
-from allswell.interfaces.tui.logs import LogScreen, LogView
 from allswell.interfaces.tui.rows import RowDetails, RowList, in_text, read_about
 from allswell.views.fields import ErrorShape
+from allswell.views.log import LogShape, OpenLog, PrintedLog, in_words
 
 if TYPE_CHECKING:
-    from allswell.domain.task.model import Task
     from allswell.engine.watch import Watch
     from allswell.interfaces.cli.context import CliContext
+
+# What an attempt prints, as it prints it: the same lines as `allswell logs` shows.
+
+_LOOK_EVERY = 0.25
+"""Seconds between two looks at the files."""
+LINES_MOST = 2_000
+"""How many lines are kept to be scrolled through; `allswell logs` has all."""
+_STYLES = {"held": "cyan", "dim": "dim", "failed": "bold red", "bold": "bold", "warn": "yellow", "": ""}
+NOTHING = "No output is kept here: it printed nothing yet, or it ran on another machine."
+
+
+class AttemptLog:
+    """The files of one attempt at a task, read as they grow; with no attempt named, the newest there is."""
+
+    def __init__(self, home: Path, task: Task, attempt: int | None) -> None:
+        self._home = home
+        self._task = task
+        self._wanted = attempt
+        self._open: OpenLog | None = None
+        self.attempt: int | None = None
+        self.attempts: list[int] = []
+
+    def news(self) -> list[Text]:
+        """What is new, in words; begins with a line where another attempt begins."""
+        printed = PrintedLog(self._home, self._task)
+        self.attempts = sorted(printed.attempts())
+        number = self._wanted if self._wanted is not None else max(self.attempts, default=None)
+        told: list[Text] = []
+        if number != self.attempt and number in self.attempts:
+            self.close()
+            self.attempt, self._open = number, OpenLog(printed, number)
+            told.append(Text(f"attempt {number}", "bold"))
+        if self._open is None:
+            return told
+        new: deque[LogShape] = deque(maxlen=LINES_MOST)
+        more = True
+        while more:
+            read = self._open.read()
+            new += in_words(self._task.id, self._open.attempt, read)
+            more = read.more
+        return [*told, *map(_entry_text, new)]
+
+    def close(self) -> None:
+        """Give the files back."""
+        if self._open is not None:
+            self._open.close()
+
+
+def _entry_text(entry: LogShape) -> Text:
+    """One entry; whatever an agent said is data."""
+    said = words_of(entry)
+    shown = harmless(said.text)
+    if not said.mark:
+        return Text(shown, _STYLES[said.style])
+    text = Text(f"{said.mark} ", _STYLES[said.mark_style])
+    return text.append(shown.replace("\n", "\n  "), _STYLES[said.style])
+
+
+class LogView(RichLog):
+    """Follows the log of one task; stays where somebody has scrolled to, and goes on at its end otherwise."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(max_lines=LINES_MOST, min_width=0, wrap=True, highlight=False, markup=False)
+        self._home = home
+        self._said: deque[Text] = deque(maxlen=LINES_MOST)
+        self._drawn_at = 0
+        self.log_of: AttemptLog | None = None
+        """What is followed."""
+
+    def follow(self, task: Task | None, attempt: int | None = None) -> None:
+        """Follow this task from now on, or none."""
+        self.clear()
+        self._said.clear()
+        self.auto_scroll = True
+        self.workers.cancel_node(self)
+        if task is not None:
+            self._follow(AttemptLog(self._home, task, attempt))
+
+    @work(exclusive=True)
+    async def _follow(self, log: AttemptLog) -> None:
+        self.log_of = log
+        try:
+            first = True
+            while True:
+                try:
+                    told = await asyncio.to_thread(log.news)
+                except (Refused, OSError) as error:
+                    told = [Text(harmless(str(error)), "red")] if first else []
+                if first and not told:
+                    self.write(Text(NOTHING, "dim"))
+                elif told and not self._said:
+                    self.clear()
+                for text in told:
+                    self._add(text)
+                first = False
+                await asyncio.sleep(_LOOK_EVERY)
+        finally:
+            log.close()
+
+    def _add(self, text: Text) -> None:
+        self._said.append(text)
+        self.write(text.copy(), scroll_end=self.is_vertical_scroll_end)
+
+    def on_resize(self, event: Resize) -> None:
+        """What was broken to another width is broken anew."""
+        super().on_resize(event)
+        if self._said and self._drawn_at != self.size.width:
+            at_end = self.is_vertical_scroll_end
+            self.clear()
+            for text in self._said:
+                self.write(text.copy(), scroll_end=at_end)
+        self._drawn_at = self.size.width
+
+
+# The log of a task on the whole screen, attempt by attempt.
+
+
+class LogScreen(Screen[None]):
+    """Reads one task's log."""
+
+    CSS = "LogScreen #title { height: 1; background: $panel; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss", "Back"),
+        Binding("p", "other(-1)", "Earlier attempt"),
+        Binding("n", "other(1)", "Later attempt"),
+        Binding("f", "end", "To the end"),
+    ]
+
+    def __init__(self, home: Path, task: Task) -> None:
+        super().__init__()
+        self._about_task = task
+        self._view = LogView(home)
+
+    def compose(self) -> ComposeResult:
+        """Its name above it, and the keys below."""
+        yield Static(Text(plain(f"{self._about_task.name}  {self._about_task.id}"), "bold", no_wrap=True), id="title")
+        yield self._view
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin with the newest attempt."""
+        self._view.follow(self._about_task)
+        self._view.focus()
+
+    def action_other(self, by: int) -> None:
+        """Another attempt, if there is one."""
+        known = self._view.log_of
+        if known is None or known.attempt is None:
+            return
+        others = [one for one in known.attempts if (one - known.attempt) * by > 0]
+        if others:
+            self._view.follow(self._about_task, min(others) if by > 0 else max(others))
+
+    def action_end(self) -> None:
+        """To the end, and on from there."""
+        self._view.scroll_end(animate=False)
 
 
 # All keys, and what they do.

@@ -18,7 +18,8 @@ from allswell.engine.status.overview import OpenQuestion
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.questions import ShownQuestion, show_question
 from allswell.interfaces.web.screen import address, choice_of, number_of, text_of
-from allswell.views.settings import SettingShape, SettingsShape
+from allswell.settings.settings import SettingRow
+from allswell.views.settings import SettingsShape
 from allswell.views.worker import TROUBLES, UNASKED, QueueShape, look_at_queues
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class SettingsScreen(Struct, frozen=True):
 
     title: str
     now: int
-    settings: list[SettingShape]
+    settings: list[SettingRow]
     files: tuple[str, ...]
     unknown: tuple[str, ...]
     text: str

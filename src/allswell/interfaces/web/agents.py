@@ -8,14 +8,14 @@ from msgspec import Struct
 
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent
 from allswell.domain.agents.status import AgentCondition, Presence, is_alive
-from allswell.domain.ids import TaskId
+from allswell.domain.ids import TaskId, is_request
 from allswell.domain.mesh.comms import COMMS_HEARS, STATUSES, Comm
 from allswell.domain.mesh.health import Ledger, healthy_at, score
 from allswell.domain.mesh.routing import family
 from allswell.domain.rules.event import Entry
 from allswell.domain.task.model import TaskFilter, TaskRow, folded
 from allswell.engine.status.agents import ABSENT, IDLE, AgentRow
-from allswell.engine.status.journal import comm_of, look_back, read_ledger, read_standing
+from allswell.engine.status.journal import comm_of, look_back, read_health, read_ledger
 from allswell.engine.status.overview import order_of
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.screen import address, choice_of, number_of, text_of
@@ -113,7 +113,7 @@ async def look_at_agent(call: RequestContext) -> AgentScreen:
     crew = await load_crew(call.views, call.house.settings)
     now = crew.now
     found = await read_ledger(call.views, agent, now - _DAY, _LOOKED_AT)
-    standing = await read_standing(call.views, family(agent))
+    standing = await read_health(call.views, family(agent))
     ever = await call.views.view_spent("agent", (agent,))
     today = await call.views.view_spent("agent", (agent,), now - now % _DAY)
     return AgentScreen(
@@ -219,7 +219,7 @@ def _fits(status: str, agent: str) -> Callable[[Entry], bool]:
 async def _blocked(call: RequestContext) -> list[BlockedTask]:
     """The tasks that wait for an answer of another agent, the longest first."""
     waiting = await call.views.view_tasks(TaskFilter(states=("waiting",), limit=_BLOCKED))
-    asked = [(row, wait.target) for row in waiting for wait in row.waits if wait.kind == "request"]
+    asked = [(row, wait.target) for row in waiting for wait in row.waits if is_request(wait.target)]
     ids = tuple(TaskId(target) for _, target in asked)
     found = await call.views.view_tasks(TaskFilter(ids=ids, limit=len(ids))) if ids else []
     requests = {row.task.id: row for row in found}

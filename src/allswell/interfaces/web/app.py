@@ -6,11 +6,16 @@ log in and the files that pages load. A GET changes nothing; a POST has the toke
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
@@ -20,15 +25,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
+from allswell.domain.access.answer_link import PATH
 from allswell.domain.access.key import LINK_MARK, SESSION_LASTS, check_csrf, csrf_of, session_parts_of
 from allswell.domain.access.rights import Operation, may
-from allswell.domain.rules.event import Position
+from allswell.domain.rules.event import Entry, Position
 from allswell.engine.access.gate import Gate
 from allswell.engine.access.keys import LoggedIn
-from allswell.errors import AllswellError, Refused
+from allswell.engine.lookup import find_question, find_task
+from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.interfaces.http.request_context import RequestContext, ServerState, read_body
 from allswell.interfaces.http.routing import problem_of, status_of
-from allswell.interfaces.http.security import RequestLimits
+from allswell.interfaces.http.security import AllowedHosts, RequestLimits
 from allswell.interfaces.web import (
     admin,
     agents,
@@ -51,8 +58,171 @@ from allswell.interfaces.web import (
 from allswell.interfaces.web import (
     tasks as task,
 )
-from allswell.interfaces.web.live import DEEDS, Action, ScreenCache, frames
+from allswell.interfaces.web.answer import LinkedAnswers
 from allswell.interfaces.web.screen import STATIC, TEMPLATES, PageScreen
+
+# Screens as they change: the block `screen` of a page that is open, sent again as Server-Sent Events.
+#
+# Each message is the whole screen as it is now, so a connection that was lost needs no place to go on from: the first
+# message after it tells everything. The journal is read once for all (`interfaces/http/events.py`); a screen that many
+# have open is drawn once for all who have the same rights, and one that takes long to draw is drawn less often.
+
+LEAST = 0.4
+"""Seconds between two drawings of one screen, at least."""
+MOST = 2.0
+"""And at most, however long one takes."""
+PULSE = 4.0
+"""Seconds after which a page is sent a sign of life, however rarely its screen is drawn: at 35 it gives us up."""
+_SHARE = 5
+_AGAIN = 1.0
+_KEPT = 200
+BEAT = b"event: beat\ndata: still here\n\n"
+
+Draw = Callable[[], Awaitable[str]]
+
+
+class ScreenCache:
+    """The last drawing of each screen, for all who look at it at the same time."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Position, float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def get(self, name: str, at: Position, fresh: float, draw: Draw) -> tuple[str, float]:
+        """The drawing of a screen, as it is since this place in the journal, and how many seconds it took.
+
+        One that is younger than `fresh` seconds and has seen the same events is shared.
+        """
+        if len(self._locks) > _KEPT:
+            self._last.clear()
+            self._locks = {name: lock for name, lock in self._locks.items() if lock.locked()}
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            begun = time.monotonic()
+            kept = self._last.get(name)
+            if kept is not None and kept[0] >= at and begun - kept[1] < fresh:
+                return kept[2], 0.0
+            drawn = await draw()
+            self._last[name] = (at, begun, drawn)
+            return drawn, time.monotonic() - begun
+
+
+def message(drawn: str) -> bytes:
+    """A drawing as one event."""
+    return b"".join(b"data: %s\n" % line.encode() for line in drawn.split("\n")) + b"\n"
+
+
+async def frames(
+    call: RequestContext,
+    drawn: Callable[[Position], Awaitable[tuple[str, float]]],
+    fits: Callable[[Entry], bool],
+    beat: float,
+    holds: Callable[[], Awaitable[object]],
+) -> AsyncIterator[bytes]:
+    """The screen now, and whenever it may have changed, until the server stops or the session is over."""
+    closing: asyncio.Future[Any] = asyncio.ensure_future(call.house.closing.wait())
+    journal, last = call.house.journal, ""
+    try:
+        while not closing.done():
+            try:
+                at = await journal.end()
+                text, took = await drawn(at)
+                yield message(text) if text != last else BEAT
+                last = text
+                await _pause(closing, max(LEAST, min(took * _SHARE, MOST)))
+                waited = 0.0
+                while (
+                    not await _news(call, at, fits, min(PULSE, beat - waited), closing)
+                    and (waited := waited + PULSE) < beat
+                ):
+                    await holds()
+                    yield BEAT
+                await holds()
+            except Unavailable:  # the reader hears nothing, and gets the screen when the store is back
+                await _pause(closing, _AGAIN)
+            except Refused:
+                return  # it is told why when it comes again
+    finally:
+        closing.cancel()
+
+
+async def _pause(closing: asyncio.Future[Any], seconds: float) -> None:
+    await asyncio.wait([closing], timeout=seconds)
+
+
+async def _news(
+    call: RequestContext, after: Position, fits: Callable[[Entry], bool], beat: float, closing: asyncio.Future[Any]
+) -> bool:
+    """Until an event comes that fits, the beat is over, or the server stops; whether it is not just the beat."""
+
+    async def come() -> None:
+        async for entries in call.house.journal.follow(after, call.views, beat):
+            if any(fits(entry) for entry in entries):
+                return
+
+    coming: asyncio.Future[Any] = asyncio.ensure_future(come())
+    try:
+        await asyncio.wait([coming, closing], timeout=beat, return_when=asyncio.FIRST_COMPLETED)
+        if coming.done():
+            await coming
+        return coming.done() or closing.done()
+    finally:
+        coming.cancel()
+        with contextlib.suppress(asyncio.CancelledError, AllswellError):
+            await coming
+
+
+# What can be done from the page: each a form that is posted, and the call of the watch that it is made into.
+#
+# Forms are a session's own (`csrf`), and say by a field `back` where the page goes on for a browser without scripts.
+# What is wrong with them is told as everywhere: by the rule that refuses.
+
+Form = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that can be done; `does` answers with a sentence about what was done."""
+
+    path: str
+    does: Callable[[RequestContext, Form], Awaitable[str]]
+
+
+async def answer(call: RequestContext, form: Form) -> str:
+    """Decide a question: the button that was pressed is the option, and what it takes stands beside it."""
+    option = form.get("option", "")
+    words = form.get(f"words-{option}", "")
+    return (await call.operator().answer_as_typed(call.named("question"), option, words)).says
+
+
+async def dismiss_question(call: RequestContext, _: Form) -> str:
+    """Say that a question was seen."""
+    return (await call.operator().dismiss(await find_question(call.views, call.named("question")))).says
+
+
+async def dismiss_task(call: RequestContext, _: Form) -> str:
+    """Say that the end of a task was seen."""
+    return (await call.operator().dismiss(await find_task(call.views, call.named("task")))).says
+
+
+async def retry_task(call: RequestContext, form: Form) -> str:
+    """Hand an ended task over again."""
+    return (await call.operator().retry(call.named("task"), dependents="with_dependents" in form)).says
+
+
+async def cancel_task(call: RequestContext, form: Form) -> str:
+    """Call a task off."""
+    id_ = await find_task(call.views, call.named("task"))
+    return (await call.operator().cancel(id_, form.get("reason", ""))).says
+
+
+DEEDS = (
+    Action("/questions/{question}/answer", answer),
+    Action("/questions/{question}/dismiss", dismiss_question),
+    Action("/tasks/{task}/dismiss", dismiss_task),
+    Action("/tasks/{task}/retry", retry_task),
+    Action("/tasks/{task}/cancel", cancel_task),
+)
+
 
 # Logging in and out: by a link that works once, or by a key; then a cookie stands for the key.
 #
@@ -147,6 +317,8 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+FORM_MOST = 2 << 20
+"""Bytes of a form of somebody who is logged in: the longest words there can be, as browsers write them."""
 _FIELDS_MOST = 100
 _KEPT_FOR_EVER = "public, max-age=31536000, immutable"
 
@@ -156,10 +328,11 @@ Answered = Callable[[Request], Awaitable[Response]]
 class Page:
     """The page of a server."""
 
-    def __init__(self, house: Callable[[], ServerState], limits: RequestLimits, *, secure: bool) -> None:
+    def __init__(self, house: Callable[[], ServerState], limits: RequestLimits, hosts: AllowedHosts) -> None:
         self._house = house
         self._limits = limits
-        self._secure = secure
+        self._hosts = hosts
+        self._links = LinkedAnswers(house, time.monotonic)
         self._drawings = ScreenCache()
         self._csrf_mark = f"csrf-{secrets.token_hex(16)}"
         """Stands in a drawing, which many share, where each has its own token; no text of an agent's can contain it."""
@@ -170,6 +343,8 @@ class Page:
             HttpRoute("/login", self._entered, methods=["POST"]),
             HttpRoute("/enter", self._entered, methods=["POST"]),
             HttpRoute("/logout", self._told(self._left), methods=["POST"]),
+            HttpRoute(f"{PATH}{{token}}", self._links.show, methods=["GET"]),
+            HttpRoute(f"{PATH}{{token}}", self._links.choose, methods=["POST"]),
         ]
         routes += [HttpRoute(deed.path, self._deed(deed), methods=["POST"]) for deed in DEEDS]
         for screen in SCREENS:
@@ -190,8 +365,11 @@ class Page:
 
     # --- who is there -------------------------------------------------------------------------------------------------
 
+    def _over_tls(self, request: Request) -> bool:
+        return self._hosts.over_tls(request.headers.get("host", ""))
+
     def _cookie(self, request: Request) -> str:
-        return request.cookies.get(cookie_name(request, secure=self._secure), "")
+        return request.cookies.get(cookie_name(request, secure=self._over_tls(request)), "")
 
     async def _who(self, request: Request) -> LoggedIn:
         return await self._house().gate.sessions.known(self._cookie(request))
@@ -272,7 +450,8 @@ class Page:
             who = await self._who(request)
             with self._counted(who):
                 call = RequestContext(request, self._house(), who.key)
-                form = await _form(call)
+                async with self._limits.room_for(who.key.name, request.headers, request.receive) as receives:
+                    form = _fields(await read_body(Request(request.scope, receives), FORM_MOST))
                 check_csrf(who.secret, form.get("csrf", ""))
                 told = await deed.does(call, form)
             if "hx-request" in request.headers:
@@ -301,14 +480,14 @@ class Page:
         except AllswellError as error:
             told = problem_of(error)
             return self._door(told.status, told.detail, told.hint)
-        return _headed(let_in(request, cookie, form.get("back", "/"), secure=self._secure))
+        return _headed(let_in(request, cookie, form.get("back", "/"), secure=self._over_tls(request)))
 
     async def _left(self, request: Request) -> Response:
         who = await self._who(request)
-        form = await _form(RequestContext(request, self._house(), who.key))
+        form = _fields(await read_body(request, LOGIN_MOST))
         check_csrf(who.secret, form.get("csrf", ""))
         await self._house().gate.sessions.log_out(self._cookie(request))
-        return _headed(let_out(request, secure=self._secure))
+        return _headed(let_out(request, secure=self._over_tls(request)))
 
     def _door(self, status: int, wrong: str | None = None, hint: str | None = None, back: str = "/") -> Response:
         text = TEMPLATES.get_template("login.html").render(back=back, wrong=wrong, hint=hint)
@@ -348,10 +527,6 @@ class Page:
         if isinstance(error, HTTPException) and error.status_code == 405:
             return self._wrong(request, Refused("bad_method", f"{request.method} is not done here", where="method"))
         return self._wrong(request, Refused("no_route", "there is nothing at this address", where="path"))
-
-
-async def _form(call: RequestContext) -> dict[str, str]:
-    return _fields(await call.body())
 
 
 def _fields(body: bytes) -> dict[str, str]:

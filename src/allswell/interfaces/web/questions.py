@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
-from allswell.domain.agents.log import LogEntry, entries
+from allswell.domain.agents.conversation import LogEntry, entries
 from allswell.domain.question import OptionInput, in_order, takes
 from allswell.domain.task.model import Task, count_in_order
 from allswell.engine.status.overview import AGENTS, BusyAgent, OpenQuestion, StatusOverview, front
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.screen import number_of
 from allswell.interfaces.web.timeline import DrawnLease, DrawnWaterfall, draw_lease, draw_waterfall
-from allswell.runtime.attempt.output import GROWING_MOST, LogReader
-from allswell.views.log import STREAMS, PrintedLog, Stream
+from allswell.views.log import PrintedLog, Stream
 from allswell.views.question import OptionShape
 
 # What attempts have printed, as a page shows it: the end of it, bounded and made readable.
@@ -61,44 +59,9 @@ def read_tail(home: Path, task: Task, attempt: int | None = None, upto: int | No
     if number not in files:
         return None
     running = printed.is_running(number)
-    found: list[PrintedEntry] = []
-    begin = end = 0
-    for stream in STREAMS:
-        path = files[number].get(stream)
-        if path is None or (upto is not None and stream == "stderr"):
-            continue
-        with contextlib.suppress(OSError):
-            lines, start, stop = _before(path, upto, over=not running)
-            found += _told(lines, stream)
-            if stream == "stdout":
-                begin, end = start, stop
+    lines, begin, end = printed.before(number, upto, PIECE, over=not running)
+    found = [_entry(entry, stream) for stream, line in lines for entry in entries(line)]
     return OutputTail(number, running, found, begin, end, sorted(files))
-
-
-def _before(path: Path, upto: int | None, *, over: bool) -> tuple[list[bytes], int, int]:
-    """The lines before a place, or before the end; and where they begin and end."""
-    size = path.stat().st_size
-    stop = min(size if upto is None else upto, size if over else GROWING_MOST)
-    start = max(stop - PIECE, 0)
-    reader = LogReader(path, start)
-    try:
-        lines: list[bytes] = []
-        place = start
-        for line in reader.lines(over=over, most=stop - start):
-            place += len(line) + 1
-            if place > stop + 1:
-                break
-            lines.append(line)
-    finally:
-        reader.close()
-    if start and lines:
-        start += len(lines[0]) + 1  # the place was in the middle of it
-        del lines[0]
-    return lines, start, stop
-
-
-def _told(lines: Iterable[bytes], stream: Stream) -> list[PrintedEntry]:
-    return [_entry(entry, stream) for line in lines for entry in entries(line)]
 
 
 def _entry(entry: LogEntry, stream: Stream) -> PrintedEntry:

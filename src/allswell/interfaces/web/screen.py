@@ -28,6 +28,7 @@ from msgspec import Struct
 from allswell.domain.agents.cost import USD, Spent
 from allswell.domain.agents.cost import shown as money
 from allswell.domain.ids import QuestionId, can_name, message_of_question, service_of_question, task_of_question
+from allswell.domain.question import does
 from allswell.domain.rules.event import Entry
 from allswell.engine.status.explanation import ago, clean, length, many, rough, within
 from allswell.errors import Refused
@@ -190,7 +191,7 @@ def _time(at: int, now: int, mode: str) -> Markup:
 
 
 def _cost(spent: Spent) -> str:
-    return "" if spent.cost is None else money(spent.cost)
+    return "" if spent.cost is None else money(spent.cost, estimated=spent.estimated > 0)
 
 
 def _lined(text: str) -> Markup:
@@ -198,8 +199,8 @@ def _lined(text: str) -> Markup:
     return Markup("<br>").join(escape(line) for line in said(text).split("\n"))
 
 
-def _dollars(amount: float | None) -> str:
-    return money(None if amount is None else round(amount * USD))
+def _dollars(amount: float | None, estimated: float = 0) -> str:
+    return money(None if amount is None else round(amount * USD), estimated=estimated > 0)
 
 
 TEMPLATES = Environment(
@@ -224,6 +225,7 @@ TEMPLATES.filters |= {
 TEMPLATES.globals |= {
     "agent_place": agent_place,
     "called": called,
+    "does": does,
     "dollars": _dollars,
     "how_changed": _how_changed,
     "many": many,

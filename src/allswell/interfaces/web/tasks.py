@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from allswell.domain.access.rights import check_beside
+from allswell.domain.agents.conversation import result_in_words
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
 from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry
@@ -135,14 +136,6 @@ _ON_THE_PAGE = 60
 """Things that were printed; all the rest has a screen of its own."""
 
 
-class NamedTask(Struct, frozen=True):
-    """Another task, where one is named."""
-
-    id: str
-    name: str
-    state: str
-
-
 class TaskAttempt(Struct, frozen=True):
     """One attempt that has ended."""
 
@@ -164,7 +157,7 @@ class TaskScreen(Struct, frozen=True):
     life: DrawnLife
     bar: DrawnLease | None
     run: Run | None
-    needs: list[NamedTask]
+    needs: list[TaskRow]
     needs_more: int
     open_questions: list[ShownQuestion]
     answered: list[QuestionShape]
@@ -213,14 +206,14 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
         life=draw_life(explained.spent, now, state=row.state, limit=limit),
         bar=None if lease is None else draw_lease(lease, None if run is None else run.limit, now),
         run=run,
-        needs=[NamedTask(need.task.id, need.task.name, need.state) for need in needs],
+        needs=needs,
         needs_more=max(len(task.spec.needs) - _NEEDS, 0),
         open_questions=[show_question(call, OpenQuestion(one, row, 0)) for one in asked if one is not None],
         answered=[one for one in last if one.closed_at is not None],
         attempts=[await _attempt(call, task.id, one, shown.receipt_ids) for one in ended],
         attempts_more=max(len(shown.attempts) - _ATTEMPTS, 0),
         payload="" if payload == "null" else _spread(payload),
-        result=None if result == "null" and row.state != State.DONE else _spread(result),
+        result=None if result == "null" and row.state != State.DONE else _result_text(result),
         output=output,
         printed=0 if output is None else max(len(output.entries) - _ON_THE_PAGE, 0),
         can_retry=task.state not in (OPEN, State.DONE, State.SPLIT) and task.record.retried_as is None,
@@ -230,6 +223,11 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
 def _spread(text: str) -> str:
     """JSON on lines of its own; what is too long to be shown whole stays as it is."""
     return msgspec.json.format(text, indent=2) if len(text) <= _SPREAD_MOST else text
+
+
+def _result_text(result: str) -> str:
+    """A result as JSON; an agent's last message as text."""
+    return result_in_words(msgspec.json.decode(result)) or _spread(result)
 
 
 async def _attempt(call: RequestContext, task: TaskId, one: AttemptShape, receipts: Collection[str]) -> TaskAttempt:

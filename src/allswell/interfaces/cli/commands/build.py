@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Rest, Store
+from allswell.interfaces.cli.options import Argument, Json, Option, Rest, Store, as_typed
 from allswell.interfaces.cli.registry import RUNNING, Commands
 from allswell.interfaces.cli.rendering import plain
 
@@ -175,7 +175,6 @@ def coordinate(
     from allswell.domain.build.hearing import Rights
     from allswell.domain.duration import parse
     from allswell.domain.values import hide
-    from allswell.interfaces.cli.options import as_typed
 
     if stdio == (chat is not None):
         raise Refused("usage", "say where the agents are: either --chat URL or --stdio", where="--chat")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
@@ -14,8 +14,6 @@ from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain, table, when, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from allswell.domain.mesh.comms import Comm
     from allswell.domain.rules.event import Entry, Position
     from allswell.engine.watch import Watch

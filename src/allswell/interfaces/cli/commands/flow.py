@@ -15,7 +15,7 @@ from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit, remark, write
 from allswell.interfaces.cli.options import Argument, Json, Option, Store
 from allswell.interfaces.cli.registry import LOOKING, RUNNING, Commands
-from allswell.interfaces.cli.rendering import columns, cut, paint, plain, sentence, typed_here
+from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain, sentence, table, typed_here
 
 if TYPE_CHECKING:
     from allswell.domain.check.model import Finding
@@ -140,7 +140,7 @@ def finish(context: CliContext, summary: Summary | None) -> None:
     """Tell it, and end with the code that it means."""
     if summary is None:
         return
-    from allswell.views.flow_result import FlowRanShape
+    from allswell.views.flow import FlowRanShape
 
     code = CODES[summary.verdict]
     context.say(FlowRanShape.of(summary, int(code)), None if context.json else _words(summary))
@@ -337,12 +337,13 @@ async def _resumed(
     choices: Mapping[str, CutOffChoice],
     jobs: int,
 ) -> Summary | None:
+    from allswell.domain.receipts.step import RunVerdict
     from allswell.flows.run import resume as going
     from allswell.flows.run.context import in_thread
-    from allswell.flows.run.runner import Runner, RunVerdict, Summary, make_site
+    from allswell.flows.run.runner import Runner, Summary, make_site
     from allswell.flows.run.state import check_outputs, cut_offs, look
     from allswell.timing.clock import SystemClock
-    from allswell.views.flow_result import OfferShape
+    from allswell.views.flow import OfferShape
 
     wall = SystemClock().wall()
     outputs = {
@@ -410,7 +411,7 @@ async def _discarded(
 def join_flow(context: CliContext, run: str, jobs: int) -> None:
     """Take steps of a run that another process has started, for as long as there are any."""
     from allswell.timing.clock import SystemClock
-    from allswell.views.flow_result import JoinedShape
+    from allswell.views.flow import JoinedShape
 
     async def work(watch: Watch) -> Summary:
         from allswell.engine.lookup import find_run
@@ -587,7 +588,6 @@ def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
 
 def _told(flow: Flow, nodes: Sequence[GraphNode]) -> str:
     from allswell.domain.duration import show
-    from allswell.interfaces.cli.rendering import Column, paint, plain, sentence, table
 
     waves = {node.wave for node in nodes}
     total = sum(node.members for node in nodes)

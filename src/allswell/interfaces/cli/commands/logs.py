@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit, encoded, flush, remark, write
@@ -13,55 +12,12 @@ from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import block, paint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from allswell.domain.agents.log import LogEntry
     from allswell.domain.ids import TaskId
-    from allswell.domain.task.model import Task, TaskRow
-    from allswell.runtime.attempt.output import LogReader
+    from allswell.domain.task.model import TaskRow
     from allswell.store.views import Views
-    from allswell.views.log import LogsShape
-
-
-# The files with what the attempts at a task have printed, found beside the store and opened to be read.
-
-Stream = Literal["stdout", "stderr"]
-
-
-def files_of(home: Path, task: Task) -> dict[int, dict[str, Path]]:
-    """The files of each attempt; a step of a flow has them in the folder of its run."""
-    from allswell.views.log import PrintedLog
-
-    return PrintedLog(home, task).attempts()
-
-
-class OpenLog:
-    """The files of an attempt, open for as long as they are read; stdout first."""
-
-    def __init__(self, files: dict[str, Path]) -> None:
-        self._files = files
-        self.readers: list[tuple[Stream, LogReader]] = []
-
-    def __enter__(self) -> list[tuple[Stream, LogReader]]:
-        from allswell.runtime.attempt.output import LogReader
-
-        names: tuple[Stream, ...] = ("stdout", "stderr")
-        for stream in names:
-            if stream in self._files:
-                try:
-                    self.readers.append((stream, LogReader(self._files[stream])))
-                except FileNotFoundError:
-                    continue  # it was empty, and has ended just now
-                except OSError as error:
-                    self.__exit__()
-                    text = f"{self._files[stream]} cannot be read: {error.strerror or error}"
-                    raise Refused("no_log", text, where="TASK") from None
-        return self.readers
-
-    def __exit__(self, *raised: object) -> None:
-        for _, reader in self.readers:
-            reader.close()
+    from allswell.views.log import LogShape, OpenLog
 
 
 # One thing that an attempt has printed, as it is shown: its mark, its words, and how they are painted.
@@ -83,11 +39,11 @@ class LogText(NamedTuple):
     style: str
 
 
-def words_of(entry: LogEntry, stream: str) -> LogText:
+def words_of(entry: LogShape) -> LogText:
     """One entry; of what a tool brought, the beginning."""
     kind, text = str(entry.kind), entry.text
     if kind in ("text", "message"):
-        return LogText("", "", text, "warn" if kind == "text" and stream == "stderr" else "")
+        return LogText("", "", text, "warn" if kind == "text" and entry.stream == "stderr" else "")
     mark, style = _MARKS[kind]
     if kind in ("result", "error"):
         lines = text.splitlines() or ["(nothing)"]
@@ -163,14 +119,16 @@ def logs(
         last = what.rpartition(".")[2]
         attempt = attempt or (int(last) if last.isdecimal() else None)
         what = task_of_receipt(what)
-    telling = (_RemoteAttemptPrinter if served else _AttemptPrinter)(context, what, limit, raw=raw)
+    printer = _AttemptPrinter(context, what, limit, raw=raw, served=served)
     try:
         if follow:
-            telling.follow(attempt)
+            printer.follow(attempt)
         else:
-            telling.once(attempt)
+            printer.once(attempt)
     except KeyboardInterrupt:
         context.leave(Exit.INTERRUPTED)
+    finally:
+        printer.close()
 
 
 class _SeenLines(NamedTuple):
@@ -189,13 +147,27 @@ class _SeenLines(NamedTuple):
         return any(wait.kind == "question" for wait in self.row.waits)
 
 
-class _AttemptPrinter:
-    """Tells the attempts of one task."""
+class _LogPage(NamedTuple):
+    """A piece of what an attempt has printed: what it says, or its very bytes."""
 
-    def __init__(self, context: CliContext, what: str, limit: int | None, *, raw: bool) -> None:
+    attempt: int
+    lines: Sequence[LogShape | bytes]
+    next: str
+    over: bool
+    more: bool
+    """Whether the next piece is there already."""
+    held_back: bool = False
+
+
+class _AttemptPrinter:
+    """Tells the attempts of one task, which are kept beside the store or where its server is."""
+
+    def __init__(self, context: CliContext, what: str, limit: int | None, *, raw: bool, served: bool) -> None:
         self._context = context
         self._limit = limit
         self._raw = raw
+        self._served = served
+        self._open: OpenLog | None = None
         self._seen = self._look(what)
         self._task: TaskId = self._seen.row.task.id
 
@@ -211,55 +183,47 @@ class _AttemptPrinter:
 
         return self._context.look(work)
 
-    def _files(self) -> dict[int, dict[str, Path]]:
-        return files_of(self._context.home, self._seen.row.task)
+    def _page(self, attempt: int | None, after: str = "", *, partial: bool = False) -> _LogPage:
+        from allswell.views.log import LogsShape, PrintedLog, cursor_of, in_words
 
-    def _running(self, attempt: int) -> bool:
-        from allswell.runtime.attempt.output import is_running
-        from allswell.runtime.receipts import StateDir
+        if self._served:
+            asked = [f"limit={self._limit or _LINES_MOST}"]
+            asked += [] if attempt is None else [f"attempt={attempt}"]
+            asked += [f"after={after}"] if after else []
+            page = self._context.beside(self._context.ask(f"/tasks/{self._task}/log?{'&'.join(asked)}", LogsShape))
+            return _LogPage(page.attempt, page.lines, page.next, page.over, bool(after and page.lines))
+        if self._open is None or not after:
+            self.close()
+            printed = PrintedLog(self._context.home, self._seen.row.task)
+            self._open = printed.open(attempt, after, held=self._seen.held)
+        number, read = self._open.attempt, self._open.tail(None if after else self._limit, partial=partial)
+        lines = [line for _, line in read.lines] if self._raw else in_words(self._task, number, read)
+        return _LogPage(number, lines, cursor_of(number, read.place), read.over, read.more, read.held_back)
 
-        return is_running(StateDir(self._context.home).attempts, self._task, attempt)
+    def close(self) -> None:
+        """Give files back that were read."""
+        if self._open is not None:
+            self._open.close()
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def once(self, attempt: int | None) -> None:
         """What there is."""
-        files = self._files()
-        number = attempt if attempt is not None else max(files, default=0)
-        if number not in files:
-            raise self._nothing(attempt)
-        with OpenLog(files[number]) as readers:
-            for stream, reader in readers:
-                lines: Iterator[bytes] | deque[bytes] = reader.lines(over=True)
-                if self._limit is not None:
-                    lines = deque(lines, maxlen=self._limit)
-                for line in lines:
-                    self._tell(line, number, stream)
-
-    def _nothing(self, attempt: int | None) -> Refused:
-        task = self._seen.row.task
-        begun = max(task.record.token, self._seen.held or 0)
-        if not begun:
-            text = f"{task.name} has printed nothing: no attempt has begun; `allswell why {task.id}` says why"
-        elif attempt is not None and attempt > begun:
-            text = f"{task.name} has had {begun} attempt{'' if begun == 1 else 's'}, and no attempt {attempt}"
-        else:
-            text = (
-                f"nothing is kept here of what attempt {attempt or begun} at {task.name} printed: it printed nothing,"
-                " it ended well under `allswell run`, which has shown it, or it ran elsewhere"
-            )
-        return Refused("no_log", text, where="TASK")
+        page = self._page(attempt, partial=True)
+        self._tell(page)
+        while page.more:
+            page = self._page(page.attempt, page.next, partial=True)
+            self._tell(page)
 
     def follow(self, attempt: int | None) -> None:
         """What there is, and what comes, attempt after attempt; one alone if it was named."""
-        number = attempt if attempt is not None else max(max(self._files(), default=0), self._seen.held or 0)
+        number = self._seen.held if attempt is None else attempt
         while True:
-            if number:
-                self._follow_one(number)
+            number = self._follow_one(number) or number
             if attempt is not None:
                 return
             self._limit = None
-            while (following := self._next(number)) is None:
+            while (following := self._next(number or 0)) is None:
                 if self._seen.over:
                     return
                 if self._seen.asks:
@@ -273,120 +237,57 @@ class _AttemptPrinter:
         self._seen = self._look(self._task)
         return self._seen.held if self._seen.held is not None and self._seen.held > number else None
 
-    def _follow_one(self, number: int) -> None:
-        """One attempt, to its end."""
-        files = self._appear(number)
-        if not files:
-            return
-        told = 0
-        with OpenLog(files) as readers:
-            first, warned = True, False
-            while True:
-                over = not self._running(number)
-                for stream, reader in readers:
-                    lines: Iterator[bytes] | deque[bytes] = reader.lines(over=over)
-                    if first and self._limit is not None:
-                        lines = deque(lines, maxlen=self._limit)
-                    for line in lines:
-                        self._tell(line, number, stream)
-                        told += 1
-                first = False
-                if over:
-                    break
-                if not warned and any(reader.too_long for _, reader in readers):
-                    remark("allswell: it has printed very much; the rest is shown when it has ended")
-                    warned = True
-                flush()
-                time.sleep(_EVERY)
-        if not told and not self._context.json:
-            remark(f"allswell: attempt {number} has printed nothing")
-
-    def _appear(self, number: int) -> dict[str, Path]:
-        """The files of an attempt that may be about to begin."""
-        until = time.monotonic() + _APPEARS
-        while not (files := self._files().get(number, {})):
-            self._seen = self._look(self._task)
-            if self._seen.held != number:
-                break
-            if time.monotonic() >= until:
-                text = f"attempt {number} runs elsewhere: its output is not here"
-                remark(f"allswell: {text}; `allswell show {self._task}` shows who holds it")
-                break
-            time.sleep(_EVERY)
-        return files
-
-    def _tell(self, line: bytes, attempt: int, stream: Stream) -> None:
-        from allswell.domain.agents.log import entries
-
-        if self._raw:
-            _print(line)
-            return
-        for entry in entries(line):
-            if self._context.json:
-                from allswell.views.log import LogShape
-
-                write(encoded(LogShape.of(entry, self._task, attempt, stream)) + "\n")
-            else:
-                write(_words(entry, stream) + "\n")
-
-
-class _RemoteAttemptPrinter(_AttemptPrinter):
-    """Tells the attempts of a task that are kept where its server is."""
-
-    def once(self, attempt: int | None) -> None:
-        """What there is."""
-        self._tell_page(self._page(attempt))
-
-    def follow(self, attempt: int | None) -> None:
-        """What there is, and what comes, attempt after attempt; one alone if it was named."""
-        number, after = attempt, ""
+    def _follow_one(self, number: int | None) -> int | None:
+        """One attempt, or the last one, to its end; which it was, if anything of it is kept here."""
+        page = self._first_page(number)
+        if page is None:
+            return None
+        told, warned = 0, False
         while True:
-            page = self._begun(number, after)
-            if page is not None:
-                self._tell_page(page)
-                number, after, self._limit = page.attempt, page.next, None
-                if page.lines and not page.over:
-                    continue
-            if page is None or page.over:
-                if attempt is not None and page is not None:
-                    return
-                following = self._next(number or 0)
-                if following is not None:
-                    number, after = following, ""
-                elif self._seen.over or self._seen.asks:
-                    return
-            flush()
-            time.sleep(_ASKED_EVERY)
+            self._tell(page)
+            told += len(page.lines)
+            if page.over:
+                break
+            if page.held_back and not warned:
+                remark("allswell: it has printed very much; the rest is shown when it has ended")
+                warned = True
+            if not page.more:
+                flush()
+                time.sleep(_ASKED_EVERY if self._served else _EVERY)
+            page = self._page(page.attempt, page.next)
+        if not told and not self._context.json:
+            remark(f"allswell: attempt {page.attempt} has printed nothing")
+        return page.attempt
 
-    def _begun(self, attempt: int | None, after: str) -> LogsShape | None:
-        try:
-            return self._page(attempt, after)
-        except Refused as error:
-            if error.code != "no_log":
-                raise
-            return None  # it has printed nothing yet
+    def _first_page(self, number: int | None) -> _LogPage | None:
+        """The first piece of an attempt that may be about to begin; None where it prints nothing here."""
+        until = time.monotonic() + _APPEARS
+        while True:
+            try:
+                return self._page(number)
+            except Refused as error:
+                if error.code != "no_log":
+                    raise
+            self._seen = self._look(self._task)
+            if number is None or self._seen.held != number:
+                return None
+            if time.monotonic() >= until:
+                text = f"attempt {number} runs elsewhere, or prints nothing: its output is not here"
+                remark(f"allswell: {text}; `allswell show {self._task}` shows who holds it")
+                return None
+            time.sleep(_EVERY)
 
-    def _page(self, attempt: int | None, after: str = "") -> LogsShape:
-        from allswell.views.log import LogsShape
-
-        given = [f"limit={self._limit or _LINES_MOST}"]
-        given += [] if attempt is None else [f"attempt={attempt}"]
-        given += [f"after={after}"] if after else []
-        return self._context.beside(self._context.ask(f"/tasks/{self._task}/log?{'&'.join(given)}", LogsShape))
-
-    def _tell_page(self, page: LogsShape) -> None:
-        from allswell.domain.agents.log import LogEntry
-
-        for one in page.lines:
-            if self._context.json:
-                write(encoded(one) + "\n")
+    def _tell(self, page: _LogPage) -> None:
+        for line in page.lines:
+            if isinstance(line, bytes):
+                _print(line)
             else:
-                write(_words(LogEntry(one.kind, one.text, one.tool or "", one.cost_usd, one.tokens), one.stream) + "\n")
+                write((encoded(line) if self._context.json else entry_text(line)) + "\n")
 
 
-def _words(entry: LogEntry, stream: str) -> str:
+def entry_text(entry: LogShape) -> str:
     """One entry in words; whatever an agent said is data."""
-    said = words_of(entry, stream)
+    said = words_of(entry)
     if not said.mark:
         return _painted(block(said.text), said.style)
     shown = block(said.text, "  ") or "  "

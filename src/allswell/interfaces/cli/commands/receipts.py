@@ -134,6 +134,7 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
             ("command", plain(shlex.join(receipt.argv))),
             ("in", plain(receipt.cwd)),
             ("session", plain(receipt.session or "")),
+            ("open call", plain(receipt.open_call or "")),
             ("printed", "\n".join(f"{plain(one.path)} ({one.bytes:,} bytes)" for one in streams)),
             ("kept in", "" if kept is None else plain(kept.name)),
             ("branch", "" if receipt.branch is None else plain(receipt.branch.name)),

@@ -14,7 +14,7 @@ from allswell.interfaces.cli.registry import WORKING, Commands
 if TYPE_CHECKING:
     from allswell.actions.holder import Holder
     from allswell.domain.mesh.request import InboxItem
-    from allswell.views.message import RequestedShape
+    from allswell.views.lease import RequestedShape
 
 
 def add_to(app: Commands) -> None:
@@ -131,7 +131,10 @@ def _tell(context: CliContext, came: RequestedShape) -> None:
         context.say(came, "there is no other task" if came.next is None else told_claim(came.next))
         text = f"no answer from {came.request_id}: your task waits for that, and is not yours now"
         context.leave(Exit.TIMED_OUT, text)
-    answer = came.result if isinstance(came.result, str) else _json(came.result)
+    from allswell.domain.agents.conversation import answer_text
+
+    result = answer_text(came.result)
+    answer = result if isinstance(result, str) else _json(result)
     context.say(came, harmless(answer) if sys.stdout.isatty() else answer)
     if came.state != "done":
         context.leave(Exit.FAILED, f"the {came.kind} {came.request_id} is {came.state}: {came.result}")
@@ -181,7 +184,7 @@ def inbox(
 ) -> None:
     """List requests of other agents to you; exit code 5 if there are none."""
     from allswell.domain.duration import parse
-    from allswell.views.message import InboxShape
+    from allswell.views.lease import InboxShape
 
     context = CliContext(store, json=json)
     patience = parse(wait, where="--wait")
@@ -225,7 +228,7 @@ def respond(
     json: Json = False,
 ) -> None:
     """Answer a request; the first answer counts, also if it is late."""
-    from allswell.views.message import RespondedShape
+    from allswell.views.lease import RespondedShape
 
     context = CliContext(store, json=json)
     said = _answer_of(answer)
@@ -244,7 +247,7 @@ def decline(
     json: Json = False,
 ) -> None:
     """Decline a request to you; the agent that asked is told at once."""
-    from allswell.views.message import DeclinedShape
+    from allswell.views.lease import DeclinedShape
 
     context = CliContext(store, json=json)
     inbox_work(context, store, (agent, role), "which agent", lambda inbox: inbox.decline(request, reason))

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from allswell.errors import Refused
+from allswell.errors import AllswellError, Refused
 from allswell.interfaces.cli.context import CliContext, Exit
 from allswell.interfaces.cli.options import Argument, Json, Option, Rest, Store
 from allswell.interfaces.cli.registry import RUNNING, Commands
 
 if TYPE_CHECKING:
     from allswell.domain.agents.fleet import AgentSpec
-    from allswell.errors import AllswellError
     from allswell.runtime.attempt import AttemptOutcome
     from allswell.runtime.workspace.worktree import Worktree
 
@@ -182,6 +181,7 @@ def run(
         bool, Option("--interactive", "-it", help="A person uses the command: being idle is fine.")
     ] = False,
     no_tty: Annotated[bool, Option("--no-tty", help="Give the command no terminal and no input.")] = False,
+    raw: Annotated[bool, Option("--raw", help="Show an agent's events as they were printed.")] = False,
     no_stdin: Annotated[bool, Option("--no-stdin", help="Give the command no standard input.")] = False,
     clean_env: Annotated[
         bool, Option("--clean-env", help="Pass on only basic variables (PATH, HOME …) and those of -e.")
@@ -239,7 +239,7 @@ def run(
         of_commands |= {"--verify": verify, "--agent": agent}
         flags = {**of_commands, "--worktree": worktree, "--env": hand_on, "--clean-env": clean_env}
         flags |= {"--keep-children": keep_children}
-        flags |= {"--interactive": interactive, "--no-tty": no_tty, "--no-stdin": no_stdin, "--": command}
+        flags |= {"--interactive": interactive, "--no-tty": no_tty, "--no-stdin": no_stdin, "--raw": raw, "--": command}
         _run_flow(context, flow, inputs or (), jobs, [flag for flag, given in flags.items() if given])
         return
     if any("=" not in one for one in inputs or ()):
@@ -277,6 +277,7 @@ def run(
         agent=agent,
         terminal=terminal,
         interactive=interactive,
+        raw=raw,
     )
     _tell(context, course, course.run())
 
@@ -319,7 +320,6 @@ def _start_warden() -> None:
     """Have the warden started while everything else is still being imported: it takes about as long."""
     import threading
 
-    from allswell.errors import AllswellError
     from allswell.runtime.host import raise_limit
     from allswell.runtime.process import KEEPER
 

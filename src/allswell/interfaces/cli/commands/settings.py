@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, CliExit, remark, write
@@ -28,9 +28,9 @@ from allswell.interfaces.cli.rendering import (
 )
 
 if TYPE_CHECKING:
-    from allswell.settings import Row, Settings
+    from allswell.settings import SettingRow, Settings
     from allswell.settings.first_file import KnownAgent
-    from allswell.views.checkup import CheckupShape
+    from allswell.views.status import CheckupShape
 
 
 _STYLES = {"ok": "ready", "wait": "dim", "warn": "warn", "bad": "failed"}
@@ -93,7 +93,7 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     import asyncio
 
     from allswell.settings import look
-    from allswell.views.checkup import CheckupShape
+    from allswell.views.status import CheckupShape
 
     context = CliContext(store, json=json)
     settings = look(flags=_flags(store))
@@ -101,7 +101,7 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     if settings.store.startswith("http"):
         found = asyncio.run(context.ask("/doctor", CheckupShape))
     else:
-        from allswell.views.checkup import examined
+        from allswell.views.status import examined
 
         checkup = asyncio.run(examined(settings.store, settings, context.folder))
         checkup.findings[:] = map(typed_in, checkup.findings)
@@ -133,7 +133,7 @@ def _explain(context: CliContext, settings: Settings, name: str) -> None:
         write(_one(settings, rows[0]))
 
 
-def _named(settings: Settings, name: str) -> list[Row]:
+def _named(settings: Settings, name: str) -> list[SettingRow]:
     from allswell.settings.load import hint
     from allswell.settings.schema import PER_ROLE
 
@@ -148,7 +148,7 @@ def _named(settings: Settings, name: str) -> list[Row]:
     raise Refused("unknown_setting", f"no such setting: {name!r}; {hint(name)}", where=name)
 
 
-def _one(settings: Settings, row: Row) -> str:
+def _one(settings: Settings, row: SettingRow) -> str:
     from allswell.settings.schema import PER_ROLE
 
     written = row.shown if row.kind in ("count", "share") and row.value is not None else f'"{row.shown}"'
@@ -179,7 +179,7 @@ def _all(settings: Settings) -> str:
     return f"{pairs(above)}\n\n" + _rows([row for row in rows if row.name != "store"])
 
 
-def _rows(rows: Sequence[Row]) -> str:
+def _rows(rows: Sequence[SettingRow]) -> str:
     """A table; what was set stands out, and a wide terminal has room for what each is for."""
     wide = _width() >= _WIDE
     heads = [Column("setting"), Column("value"), Column("default"), Column("from", 12), Column("what it is for", 20)]
@@ -189,7 +189,7 @@ def _rows(rows: Sequence[Row]) -> str:
     return "\n".join([title, *marked]) + "\n"
 
 
-def _origin(row: Row) -> str:
+def _origin(row: SettingRow) -> str:
     """Where a value comes from, as short as it can be said."""
     return _near(row.where) if row.where else row.source
 
@@ -215,7 +215,7 @@ def _report(found: CheckupShape) -> str:
         room = max(_width() - len(indent), 20)
         first, *rest = wrapped(plain(finding.says), room)
         mark = "wait" if finding.level == "waiting" else finding.verdict
-        lines.append(f"{paint(mark.ljust(6), _STYLES[mark])}{finding.check:{_NAME_WIDTH}}  {first}")
+        lines.append(f"{paint(mark.ljust(6), _STYLES[mark])}{finding.title:{_NAME_WIDTH}}  {first}")
         lines += [indent + line for line in rest]
         if finding.next is not None:
             lines.append(f"{indent}→ {paint(plain(finding.next), 'bold')}")
@@ -241,10 +241,16 @@ def _add_init(app: Commands) -> None:
         "allswell init              asks two questions at most",
         "allswell init --yes        asks nothing",
         "allswell init --dry-run    shows what it would write",
+        "allswell init claude       installs the plugin for Claude Code",
     )
 
 
 def init(
+    client: Annotated[
+        Literal["claude"] | None,
+        Argument(metavar="CLIENT", help="Install the plugin for this program of yours, instead: claude."),
+    ] = None,
+    *,
     agent: Annotated[
         list[str] | None, Option("--agent", metavar="NAME", help="Only this agent; repeatable. Default: you are asked.")
     ] = None,
@@ -252,13 +258,29 @@ def init(
         bool, Option("--yes", "-y", help="Ask nothing: use every agent that is found, one of each.")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what would be written, and write nothing.")] = False,
+    tools: Annotated[
+        bool, Option("--tools", help="With CLIENT: give all its sessions our tools, to work off the queue.")
+    ] = False,
+    undo: Annotated[bool, Option("--undo", help="Remove the plugin for CLIENT again.")] = False,
     json: Json = False,
 ) -> None:
     """Set up this folder: find agents on this machine, and write allswell.toml.
 
     Each agent gets a working tree of its own for every task, and is ended when it shows no progress for ten minutes.
     Nothing is overwritten. In a git repository the folder .allswell/ is added to .gitignore.
+
+    With CLIENT, the plugin for that program is installed for your user: Allswell hears from its sessions.
     """
+    if client is not None:
+        _plug_in(CliContext(None, json=json), client, tools=tools, dry_run=dry_run, undo=undo)
+        return
+    if undo or tools:
+        flag = "--undo" if undo else "--tools"
+        raise Refused(
+            "needs_client", f"{flag} is about a plugin: name its program", where=flag, hint="`allswell init claude`"
+        )
+    from importlib.util import find_spec
+
     from allswell.runtime.workspace.git import find_top, head_of
     from allswell.settings import first_file
     from allswell.settings.trust import trust_file
@@ -271,7 +293,9 @@ def init(
     asks = not yes and not json and not agent and sys.stdin.isatty() and sys.stdout.isatty()
     found = _chosen(first_file.agents_on(None), agent or [], asks=asks)
     at_once = _how_many() if asks and found else 1
-    text = first_file.written(found, worktree=top is not None and head_of(top) is not None, concurrency=at_once)
+    has_commit = top is not None and head_of(top) is not None
+    has_tools = find_spec("mcp") is not None
+    text = first_file.written(found, worktree=has_commit, concurrency=at_once, tools=has_tools)
     ignoring = None if top is None or first_file.ignores_state(top) else top / ".gitignore"
     path = here / first_file.NAME
     if not dry_run:
@@ -285,6 +309,27 @@ def init(
     context.say(InitShape(str(path), names, text, dry_run, added))
     if not json:
         _tell(path, names, text, added, dry_run=dry_run)
+
+
+def _plug_in(context: CliContext, client: str, *, tools: bool, dry_run: bool, undo: bool) -> None:
+    """Install the plugin for a program of the user's, or remove it."""
+    from allswell.interfaces.plugin.install import install, plan_for, uninstall
+    from allswell.views.commands import PluginShape
+
+    plan = plan_for(client, tools=tools)
+    changed = not undo
+    if not dry_run:
+        changed = uninstall(plan) if undo else bool(install(plan) or True)
+    path = plain(str(plan.folder))
+    lines = [f"{path} is removed" if changed else f"nothing was installed at {path}"]
+    if dry_run:
+        lines = [f"{path} would be removed"] if undo else [f"{path} would have these files:"]
+        lines += [] if undo else [f"\n{name}\n{block(text)}" for name, text in plan.files.items()]
+    elif not undo:
+        lines = [f"{paint('The plugin', 'bold')} is written to {path}: sessions that begin from now on have it"]
+        lines += [f"undo: allswell init {client} --undo"]
+    shape = PluginShape(client, str(plan.folder), {} if undo else plan.files, undo, dry_run, changed)
+    context.say(shape, "\n".join(lines))
 
 
 def _chosen(found: list[KnownAgent], wanted: list[str], *, asks: bool) -> list[KnownAgent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.engine.status.explanation import typed
+from allswell.engine.status.explanation import many, typed
 from allswell.interfaces.cli.arguments import socket_of
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Argument, Json, Store
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from allswell.views.attempt import AttemptShape, ProofShape
     from allswell.views.detail import ShownQuestionShape, ShownRunShape, ShownTaskShape
     from allswell.views.flow import FlowShape
-    from allswell.views.message import RequestedShape
+    from allswell.views.lease import RequestedShape
     from allswell.views.question import QuestionShape
     from allswell.views.receipt import WorkShape
     from allswell.views.run import SpentShape
@@ -112,7 +112,9 @@ def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None
         if refused.code == "unknown_request":
             return None
         raise
-    answer = "" if came.state in ("open", "blocked") else harmless(_readable(came.result))
+    from allswell.domain.agents.conversation import answer_text
+
+    answer = "" if came.state in ("open", "blocked") else harmless(_readable(answer_text(came.result)))
     return came, pairs([("request", request), ("state", came.state), ("answer", answer)])
 
 
@@ -131,8 +133,9 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
     if payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
     if result != "null" or task.state == "done":
-        claimed = "result" if task.state == "done" else "result (not verified)"
-        parts.append(f"{paint(claimed, 'dim')}\n{block(result, '  ')}")
+        missing = "accepted" if shown.verification is None else "verified"
+        claimed = "result" if task.state == "done" else f"result (not {missing})"
+        parts.append(f"{paint(claimed, 'dim')}\n{block(_result_text(result), '  ')}")
     if shown.attempts:
         columns = (
             Column("TOKEN"),
@@ -148,7 +151,7 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
                 ended.agent_id,
                 when(millis(ended.granted_at), now),
                 short(millis(ended.ended_at) - millis(ended.granted_at)),
-                dollars(ended.cost_usd) if shown.spent.attempts else "",
+                dollars(ended.cost_usd, estimated=ended.cost_estimated) if shown.spent.attempts else "",
                 outcome(ended.outcome, ended.detail) + _came_late(ended),
             ]
             for ended in shown.attempts
@@ -163,20 +166,32 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
     return "\n\n".join(parts)
 
 
-def dollars(amount: float | None) -> str:
+def _result_text(result: str) -> str:
+    """A result as JSON; an agent's last message as text."""
+    import msgspec
+
+    from allswell.domain.agents.conversation import result_in_words
+
+    return result_in_words(msgspec.json.decode(result)) or result
+
+
+def dollars(amount: float | None, *, estimated: bool = False) -> str:
     """An amount of money in words; None is unknown."""
     from allswell.domain.agents.cost import USD, shown
 
-    return shown(None if amount is None else round(amount * USD))
+    return shown(None if amount is None else round(amount * USD), estimated=estimated)
 
 
-def cost_of(spent: SpentShape, limit: float | None = None) -> str:
+def cost_of(spent: SpentShape, limit: float | None = None, max_tokens: int | None = None) -> str:
     """What attempts have cost, in words; empty where nobody said anything and nothing limits it."""
-    if not spent.attempts and limit is None:
+    if not spent.attempts and limit is None and max_tokens is None:
         return ""
     most = "" if limit is None else f" of at most {dollars(limit)}"
+    cost = f"{dollars(spent.cost_usd, estimated=spent.estimated > 0)}{most}"
     known = [count for count in (spent.tokens_in, spent.tokens_out) if count is not None]
-    return f"{dollars(spent.cost_usd)}{most}{f', {sum(known):,} tokens' if known else ''}"
+    if max_tokens is not None:
+        return f"{cost}, {sum(known):,} of at most {max_tokens:,} tokens"
+    return f"{cost}, {sum(known):,} tokens" if known else cost
 
 
 def _facts(shown: ShownTaskShape, now: int) -> str:
@@ -201,7 +216,7 @@ def _facts(shown: ShownTaskShape, now: int) -> str:
             ("services", plain(", ".join(task.services))),
             ("needs", ", ".join(task.needs)),
             ("limit", limit + (" (raised)" if task.timeout_raised else "")),
-            ("cost", cost_of(shown.spent, shown.max_cost_usd)),
+            ("cost", cost_of(shown.spent, shown.max_cost_usd, shown.max_tokens)),
             ("verified by", "" if shown.verification is None else plain(_proof(shown.verification, task))),
             ("worktree", plain(shown.worktree or "")),
             ("retry of", task.retry_of_id or ""),
@@ -231,8 +246,6 @@ def _proof(proof: ProofShape, task: TaskShape) -> str:
 
 def _came_late(ended: AttemptShape) -> str:
     """What its holder still said after the attempt had ended, in short."""
-    from allswell.engine.status.explanation import many
-
     said = [word.verb for word in ended.late_words]
     said += [f"{ended.late_words_more} more"] if ended.late_words_more else []
     if ended.late_checkin is not None:

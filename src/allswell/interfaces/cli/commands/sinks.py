@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from allswell.engine.status.explanation import many
@@ -13,8 +13,6 @@ from allswell.interfaces.cli.registry import DECIDING, LOOKING, RUNNING, UPKEEP,
 from allswell.interfaces.cli.rendering import Column, block, in_words, paint, plain, table, when
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     from allswell.domain.notify.delivery import Delivery
     from allswell.domain.notify.spec import SinkSpec
     from allswell.engine.watch import Watch
@@ -94,7 +92,6 @@ def forget(
     """
     from allswell.domain.notify.delivery import DeliveryFilter, follower_name
     from allswell.engine.lookup import did_you_mean
-    from allswell.engine.status.explanation import many
     from allswell.views.delivery import SinkForgottenShape
 
     context = CliContext(store, json=json)
@@ -207,7 +204,8 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
 
     context = CliContext(store, json=json)
     chosen = {} if name is None and not _known(context) else _chosen(context, name)
-    made: list[Sink] = [make_sink(spec) for spec in chosen.values()]
+    origin = context.settings.public_origin
+    made: list[Sink] = [make_sink(spec, origin=origin) for spec in chosen.values()]
 
     async def live(watch: Watch) -> None:
         delivering = deliver_requests(watch, posting_of(context.settings, watch.clock.wall))
@@ -364,7 +362,7 @@ def _row(one: Delivery, now: int) -> list[str]:
 
 def retry(id_: Id = None, sink: SinkOption = None, store: Store = None, json: Json = False) -> None:
     """Retry messages that were given up or are failing."""
-    _revise("retried", id_, sink, all_=True, store=store, json=json)
+    _revise("retried", id_, sink, store, json=json)
 
 
 def drop(
@@ -377,43 +375,12 @@ def drop(
     """Drop messages that were given up or are failing: they are never sent."""
     if id_ is None and not all_:
         raise Refused("usage", "which? name one, or --all that were given up or are failing", where="ID")
-    _revise("dropped", id_, sink, all_=all_, store=store, json=json)
+    _revise("dropped", id_, sink, store, json=json)
 
 
 def _revise(
-    did: Literal["retried", "dropped"],
-    id_: str | None,
-    sink: str | None,
-    *,
-    all_: bool,
-    store: str | None,
-    json: bool,
+    did: Literal["retried", "dropped"], id_: str | None, sink: str | None, store: str | None, *, json: bool
 ) -> None:
-    from allswell.domain.notify.delivery import DeliveryFilter, again
-    from allswell.views.delivery import RevisedShape
-
     context = CliContext(store, json=json)
-    context.for_humans("deliveries")
-
-    async def work(watch: Watch) -> list[str]:
-        kept = await watch.outbox.view_deliveries(DeliveryFilter(sink, limit=_MOST))
-        failing = [one for one in kept if all_ and (one.given_up or one.tries)]
-        found = failing if id_ is None else [_meant(kept, id_)]
-        if did == "retried":
-            await watch.outbox.revise([again(one) for one in found])
-        else:
-            await watch.outbox.revise([], found)
-        return [one.id for one in found]
-
-    done = context.run(work)
-    words = f"{did.capitalize()}: {many(len(done), 'delivery', 'deliveries')}." if done else f"Nothing is to be {did}."
-    context.say(RevisedShape(did, done), words)
-
-
-def _meant(kept: Sequence[Delivery], id_: str) -> Delivery:
-    """The delivery that an id, or its beginning, names; `Refused` where it names none or several."""
-    named = [one for one in kept if one.id == id_] or [one for one in kept if id_ and one.id.startswith(id_)]
-    if len(named) != 1:
-        said = f"{len(named)} messages begin with this" if named else "no message has this id, or it was delivered"
-        raise Refused("unknown_delivery", f"{id_!r}: {said}; `allswell deliveries` lists them", where="ID")
-    return named[0]
+    ids = None if id_ is None else [id_]
+    context.show(context.decide("deliveries", lambda operator: operator.revise(did, ids, sink, "ID")))

@@ -7,7 +7,16 @@ from collections import Counter
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.engine.status.explanation import length, many, within
+from allswell.engine.status.explanation import (
+    Explanation,
+    Link,
+    Span,
+    SuggestedAction,
+    UpcomingStep,
+    length,
+    many,
+    within,
+)
 from allswell.errors import Refused
 from allswell.interfaces.cli import options, registry
 from allswell.interfaces.cli.context import CliContext, CliExit, Exit, write
@@ -16,7 +25,6 @@ from allswell.interfaces.cli.rendering import GAP, headed, paint, plain, prose, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allswell.engine.status.explanation import Explanation, Link, Span, SuggestedAction, UpcomingStep
     from allswell.engine.status.verdict import Verdict, VerdictItem
     from allswell.store.views import Views
     from allswell.views.receipt import WorkShape

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     # moved
     from allswell.engine.submission import Submitted
     from allswell.engine.watch import Watch
-    from allswell.views.task import JoinedRunShape
 
 Fields = dict[str, Any]
 """What the watch takes: whatever JSON can say, checked there."""
@@ -109,6 +108,15 @@ def submit(
             help="Cost limit of all attempts together. Default: max_cost_usd (off).",
         ),
     ] = None,
+    max_tokens: Annotated[
+        int | None,
+        Option(
+            "--max-tokens",
+            metavar="N",
+            min=1,
+            help="Token limit of all attempts together, in and out. Default: max_tokens (off).",
+        ),
+    ] = None,
     verify: Annotated[
         str | None,
         Option(
@@ -140,7 +148,7 @@ def submit(
 
     Once its id is printed, the task is on disk.
     """
-    from allswell.views.task import SubmittedShape
+    from allswell.views.task import SubmittedShape, joined_runs
 
     context = CliContext(store, json=json)
     many = lines or name == "-"
@@ -157,6 +165,7 @@ def submit(
         "idle": idle,
         "retries": retries,
         "max_cost_usd": max_cost_usd,
+        "max_tokens": max_tokens,
         "verify": verify,
         "not_before": not_before,
         "critical": critical or None,
@@ -189,7 +198,7 @@ def submit(
         return ids[0], submitted
 
     id_, submitted = context.run(work, making=True)
-    context.say(SubmittedShape(id_, name, _runs(submitted)), id_)
+    context.say(SubmittedShape(id_, name, joined_runs(submitted)), id_)
     context.hint(f"{_opened(submitted)}submitted; `allswell why {id_}` shows its state")
     _hint_at_role(context, role or "")
 
@@ -198,13 +207,6 @@ def _limit(run_timeout: str | None) -> int | None:
     from allswell.domain.duration import parse
 
     return None if run_timeout is None else parse(run_timeout, where="--run-timeout")
-
-
-def _runs(submitted: Submitted) -> list[JoinedRunShape]:
-    """Each run by the name it was called, and which of them are new."""
-    from allswell.views.task import JoinedRunShape
-
-    return [JoinedRunShape(id_, name, name in submitted.opened) for name, id_ in submitted.runs.items()]
 
 
 def _opened(submitted: Submitted) -> str:
@@ -249,9 +251,9 @@ def _submit_lines(
 
     submitted = context.run(work, making=True)
     if context.json:
-        from allswell.views.task import SubmittedManyShape
+        from allswell.views.task import SubmittedManyShape, joined_runs
 
-        context.say(SubmittedManyShape(ids.count, ids.list(), _runs(submitted)))
+        context.say(SubmittedManyShape(ids.count, ids.list(), joined_runs(submitted)))
     context.hint(f"{_opened(submitted)}{ids.count:,} submitted; `allswell tasks` lists them")
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +13,12 @@ from allswell.interfaces.cli.commands import show
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Argument, Json, Option, Store
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, Commands
-from allswell.interfaces.cli.rendering import Column, in_words, paint, plain, sentence, table, typed_here, when
+from allswell.interfaces.cli.rendering import Column, in_words, paint, short, table, typed_here, when
 from allswell.views.fields import millis
 
 if TYPE_CHECKING:
     from allswell.domain.task.model import TaskRow
     from allswell.engine.status.services import TaskFacts
-    from allswell.engine.watch import Watch
     from allswell.store.views import Views
     from allswell.views.task import TaskShape
 
@@ -119,7 +117,6 @@ _COLUMNS = (
 
 def _row(row: TaskRow, now: int, names: dict[str, str], facts: TaskFacts) -> list[str]:
     from allswell.engine.status.services import held_up
-    from allswell.interfaces.cli.rendering import short
     from allswell.views.task import TaskShape
 
     task = row.task
@@ -214,14 +211,6 @@ def questions(
 # --- deciding ---------------------------------------------------------------------------------------------------------
 
 
-def deciding(by: str | None) -> str:
-    """Who decides: whoever they say they are, and the user that it runs as, who cannot be made up."""
-    from allswell.store.files import user_name
-
-    user = user_name(os.geteuid())
-    return user if by in (None, "", user) else f"{by} ({user})"
-
-
 def cancel(
     what: Annotated[
         str, Argument(metavar="ID", help="A task or a run: its id, or its name if only one has it.", of=("task", "run"))
@@ -231,31 +220,8 @@ def cancel(
     json: Json = False,
 ) -> None:
     """Cancel a task, also while an agent works on it, or a run with all its tasks."""
-    from allswell.views.fields import named
-    from allswell.views.task import CancelledShape
-
     context = CliContext(store, json=json)
-    context.for_humans("cancel")
-
-    async def work(watch: Watch) -> tuple[str, str]:
-        from allswell.domain.ids import TaskId
-        from allswell.engine.lookup import find
-
-        views = watch.views
-        id_ = await find(views, what)
-        if id_.startswith("q_"):
-            raise Refused("not_a_task", f"{id_} is a question; answer it, or cancel its task", where="ID")
-        if id_.startswith("r_"):
-            await watch.end_run(id_, reason)
-            name = next(run.name for run in await views.view_runs() if run.id == id_)
-            return id_, f"the run {paint(plain(name), 'bold')} is cancelled, with all of its open tasks"
-        await watch.cancel(id_, reason)
-        row = await views.view_task(TaskId(id_))
-        return id_, f"{paint(plain(id_ if row is None else row.task.name), 'bold')} is cancelled"
-
-    id_, words = context.run(work)
-    what_it_is = named(id_)
-    context.say(CancelledShape(what_it_is["task_id"], what_it_is["run_id"], cancelled=True), sentence(words))
+    context.show(context.decide("cancel", lambda operator: operator.cancel(what, reason)))
 
 
 # --- services ---------------------------------------------------------------------------------------------------------
@@ -272,17 +238,8 @@ def unpark(
 
     If it still refuses, it is paused again.
     """
-    from allswell.views.status import UnparkedShape
-
     context = CliContext(store, json=json)
-    context.for_humans("unpark")
-    who = deciding(by)
-
-    async def work(watch: Watch) -> None:
-        await watch.unpark(service, who)
-
-    context.run(work)
-    context.say(UnparkedShape(service, who), sentence(f"{plain(service)} is used again"))
+    context.show(context.decide("unpark", lambda operator: operator.unpark(service), by=by))
 
 
 # `runs`: what was opened, how long it may take, what it has cost.
@@ -321,7 +278,7 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     rows = []
     for run in listed.runs:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(millis(run.ended_at), now)}"
-        cost = show.dollars(run.spent.cost_usd) if run.spent.attempts else ""
+        cost = show.dollars(run.spent.cost_usd, estimated=run.spent.estimated > 0) if run.spent.attempts else ""
         flow = "flow" if run.flow_run_id == run.run_id else run.flow_run_id or ""
         opened = when(millis(run.created_at), now)
         rows.append([run.run_id, run.name, opened, limits.get(run.run_id, ""), ended, cost, flow])

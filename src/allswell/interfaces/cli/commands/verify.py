@@ -16,7 +16,6 @@ from allswell.interfaces.cli.registry import DECIDING, Commands
 from allswell.interfaces.cli.rendering import block, paint, plain, sentence
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
     from allswell.domain.lease.verification import AfterCheck
     from allswell.domain.receipts.receipt import Verification
     from allswell.domain.task.model import TaskRow
@@ -54,13 +53,13 @@ def verify(
     For work that was reported as done and was not verified, or whose verification failed too often. If the command
     passes, the task is done, with the result that was reported. If not, the exit code is 1.
     """
-    from allswell.interfaces.cli.commands.tasks import deciding
+    from allswell.actions.operator import bring_home, human
     from allswell.views.attempt import VerifiedShape
 
     context = CliContext(store, json=json)
     context.for_humans("verify")
 
-    async def work(watch: Watch) -> tuple[TaskRow, str, Verification, AfterCheck, str]:
+    async def work(watch: Watch) -> tuple[TaskRow, str, Verification, AfterCheck, list[str]]:
         from allswell.domain.lease.verification import shown, verify_of
         from allswell.engine.lookup import find_task
         from allswell.runtime.attempt.verification import claim_to_verify, verify_for
@@ -69,38 +68,20 @@ def verify(
         row, held = await claim_to_verify(watch, task)
         place, agent = _folder(context, folder, held)
         context.hint(f"verifying: {plain(shown(verify_of(row.task)))}, in {plain(place)}")
-        came, followed = await verify_for(
-            watch, row, held, agent=agent, folder=place, env=environment(), by=deciding(by)
-        )
+        came, followed = await verify_for(watch, row, held, agent=agent, folder=place, env=environment(), by=human(by))
         # While somebody holds it, its supervisor may still be at work in its worktree.
-        home = "" if row.lease is not None or not came.passed else await brought_home(context, watch, task, came)
+        accepted = row.lease is None and came.passed
+        home = await bring_home(watch, context.home, task, came) if accepted else []
         return row, place, came, followed, home
 
     row, place, came, followed, home = context.run(work)
     said = VerifiedShape.of(row.task.id, place, came, followed)
     name = paint(plain(row.task.name), "bold")
-    context.say(said, sentence(f"{told(came)}; {_stands(name, followed)}{home}"))
+    stands = f"{told(came)}; {_stands(name, followed)}"
+    context.say(said, sentence(". ".join([stands, *map(plain, home)])))
     if not came.passed:
         show_output(context, came)
         context.leave(Exit.FAILED)
-
-
-async def brought_home(context: CliContext, watch: Watch, task: TaskId, came: Verification | None = None) -> str:
-    """Put the work of a task that is done by a human's word on its branch, if its worktree is here; where it is."""
-    from allswell.errors import AllswellError
-    from allswell.runtime.receipts import StateDir
-    from allswell.runtime.supervisor.worktrees import bring_home_accepted
-
-    row = await watch.task(task)
-    try:
-        receipt = None if row is None else await bring_home_accepted(StateDir(context.home), row.task, came)
-    except (AllswellError, OSError) as error:
-        return f"; its work stays in its worktree: {plain(str(error))}"
-    if receipt is None or receipt.branch is None:
-        return ""
-    merge = f" → {receipt.advice.merge[0]}" if receipt.advice.merge else ""
-    branch = receipt.branch
-    return f"; its work is {f'on the branch {branch.name}' if branch.name else f'in {branch.worktree}'}{plain(merge)}"
 
 
 def _folder(context: CliContext, given: str | None, held: Held) -> tuple[str, tuple[str, ...]]:

@@ -9,9 +9,9 @@ its content: saying it twice, because the first answer was lost, is the same as 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from allswell.engine.status.explanation import typed
+from allswell.engine.status.explanation import clean, quoted, typed
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import (
     answer_lines,
@@ -135,8 +135,46 @@ if TYPE_CHECKING:
     from allswell.views.lease import ClaimShape, HandoverShape, LastWordShape
 
 
+def _add_session(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.add(WORKING, "session", session, "allswell session waits --client claude --id 7f99863e --pid 4242")
+
+
+def session(
+    change: Annotated[
+        Literal["begins", "waits", "goes_on", "ends"], Argument(metavar="CHANGE", help="What has happened to it.")
+    ],
+    *,
+    client: Annotated[str, Option("--client", metavar="NAME", help="Its program, such as claude.")],
+    id: Annotated[str, Option("--id", metavar="ID", help="Its own id.")],  # noqa: A002 - as it is typed
+    pid: Annotated[int, Option("--pid", metavar="PID", help="Its process.", min=1)],
+    kind: Annotated[str, Option("--kind", metavar="WORD", help="What it waits for, in a word.")] = "",
+    text: Annotated[str, Option("--text", metavar="TEXT", help="What it waits for, as it says it.")] = "",
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Report a session of a coding agent that you have started yourself.
+
+    The plugin does this (`allswell init claude`): the session is listed, and that it waits for you is an alert. It is
+    never ended.
+    """
+    from pathlib import Path
+
+    from allswell.runtime.supervisor.presence import SaidSession, report_session
+    from allswell.views.agent import SessionShape
+
+    context = CliContext(store, json=json)
+    context.for_humans("session")
+    report = SaidSession(client, id, str(Path.cwd()), pid, kind, text or kind)
+    listed = context.run(lambda watch: report_session(watch, change, report), sweeping=False)
+    if listed is None:
+        raise Refused("no_session", f"there is no such session: process {pid} on this machine, {plain(id)!r}", where="")
+    context.say(SessionShape.of(listed), f"{listed.agent}: {change}")
+
+
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
+    _add_session(app)
     holding = "allswell done --task t_… --token 1"
     app.add(
         WORKING,
@@ -263,7 +301,6 @@ def told_claim(claim: ClaimShape) -> str:
 
 def _handed(left: HandoverShape) -> str:
     """What the last attempt leaves to this one, as sentences."""
-    from allswell.engine.status.explanation import clean, quoted
     from allswell.engine.status.task import outcome
 
     share = "" if left.progress is None else f" ({left.progress:.0%})"
