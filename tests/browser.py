@@ -90,9 +90,14 @@ class TestBrowser:
         viewport: dict[str, int] | None = None,
         dark: bool = False,
         may_say: tuple[str, ...] = (),
+        trusting: bool = False,
     ) -> None:
-        """Play a scene in a page of its own; `may_say` is what the console may complain of."""
-        self._call(self._play(scene, cookies or [], viewport or DESK, "dark" if dark else "light", may_say))
+        """Play a scene in a page of its own; `may_say` is what the console may complain of.
+
+        With `trusting` a server may have made its certificate itself.
+        """
+        colours: Literal["dark", "light"] = "dark" if dark else "light"
+        self._call(self._play(scene, cookies or [], viewport or DESK, colours, may_say, trusting))
 
     async def _play(
         self,
@@ -101,6 +106,7 @@ class TestBrowser:
         viewport: dict[str, int],
         colours: Literal["dark", "light"],
         may_say: tuple[str, ...],
+        trusting: bool,
     ) -> None:
         assert self._browser is not None
         said: list[str] = []
@@ -110,7 +116,7 @@ class TestBrowser:
                 said.append(f"{message.type}: {message.text}")
 
         size: Any = viewport
-        context = await self._browser.new_context(viewport=size, color_scheme=colours)
+        context = await self._browser.new_context(viewport=size, color_scheme=colours, ignore_https_errors=trusting)
         try:
             wanted: Any = cookies
             if wanted:

@@ -11,6 +11,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -34,8 +35,13 @@ class Text(NamedTuple):
     words: str
 
 
-def texts() -> Iterator[Text]:
+@cache
+def texts() -> tuple[Text, ...]:
     """All of them, by folder and file."""
+    return tuple(_read())
+
+
+def _read() -> Iterator[Text]:
     for path in sorted(SOURCE.rglob("*.py")):
         name = str(path.relative_to(SOURCE))
         if not name.startswith(LEFT_OUT):

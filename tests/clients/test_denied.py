@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from allswell.testing.provider import CallTool, Reply
-from tests.clients.test_real import CLAUDE, QUIET, Clients, clients
+from tests.clients.test_real import CLAUDE, CLIENTS, QUIET, Clients, clients
 
 pytestmark = pytest.mark.slow
 __all__ = ["clients"]
@@ -127,3 +128,66 @@ def test_what_the_users_own_rules_refuse_stays_refused(project: Project) -> None
     else:
         assert "cannot be allowed from here: a rule in the settings of Claude Code refuses it" in question["text"]
     assert project.ran() == []
+
+
+def test_a_call_that_waits_for_a_human_is_made_once_it_is_allowed(project: Project) -> None:
+    """The process ends with the call unmade; only the human's answer lets it be made, and other calls wait again."""
+    settings = f'[agents.claude]\ncommand = ["{CLIENTS / "claude"}", "-p", "{{prompt}}"]\ndefer = ["Bash(./check*)"]\n'
+    (project.shell.folder / "allswell.toml").write_text(settings)
+    project.shell("trust", "--yes")
+    said = project.run(bash(TEST), options=("--agent", "claude"), code=3)
+    assert "allswell questions" in said
+    assert project.ran() == []
+    (question,) = project.shown()["questions"]
+    assert (question["kind"], [option["key"] for option in question["options"]]) == (
+        "permission",
+        ["allow", "refuse", "skip"],
+    )
+    assert f"to call Bash({TEST}). The call has not been made" in question["text"]
+    assert project.shell.living() == []
+    project.shell("answer", "night", "allow", "and", "hurry")
+    project.resume(Reply("Finished."), Reply("a second turn"))  # its session makes the call by itself, in one turn
+    assert project.ran() == ["now"]
+    assert "and hurry" in project.heard()
+    assert project.shown()["result"]["message"] == "Finished."
+    assert project.shown()["task"]["state"] == "done"
+
+
+def test_a_refused_call_is_not_made_and_the_agent_hears_why(project: Project) -> None:
+    settings = f'[agents.claude]\ncommand = ["{CLIENTS / "claude"}", "-p", "{{prompt}}"]\ndefer = ["Bash"]\n'
+    (project.shell.folder / "allswell.toml").write_text(settings)
+    project.shell("trust", "--yes")
+    project.run(bash(TEST), options=("--agent", "claude"), code=3)
+    project.shell("answer", "night", "refuse", "use make test")
+    project.resume(Reply("Finished."))
+    assert project.ran() == []
+    assert "A human has refused this call. use make test" in project.heard()
+
+
+OFF = {
+    "disableAllHooks": True,
+    "enabledPlugins": {"allswell-permissions@inline": False},
+    "env": {"CLAUDE_CODE_SIMPLE": "1", "CLAUDE_CODE_SAFE_MODE": "1"},
+}
+"""Settings by which Claude Code runs no hook of ours."""
+
+
+@pytest.mark.parametrize("name", OFF)
+@pytest.mark.parametrize("named", [False, True], ids=["in the folder", "named by the command"])
+def test_no_settings_let_a_call_pass_that_waits_and_what_is_allowed_is_made_once(
+    project: Project, name: str, named: bool
+) -> None:
+    settings = f'[agents.claude]\ncommand = ["{CLIENTS / "claude"}", "-p", "{{prompt}}"]\ndefer = ["Bash"]\n'
+    (project.shell.folder / "allswell.toml").write_text(settings)
+    project.shell("trust", "--yes")
+    (project.shell.folder / ".claude").mkdir()
+    off = json.dumps({name: OFF[name]})
+    for place in ("settings.json", "settings.local.json"):
+        (project.shell.folder / ".claude" / place).write_text(off)
+    args = ("--settings", off) if named else ()
+    project.run(bash(TEST), options=("--agent", "claude"), args=("--allowedTools", "Bash", *args), code=3)
+    assert project.ran() == []
+    project.shell("answer", "night", "allow")
+    project.resume(bash(TEST), code=3)  # its session makes the call; then it wants the same once more
+    assert project.ran() == ["now"]
+    assert len(project.shown()["questions"]) == 2

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from allswell.interfaces.plugin.install import files_for
 from allswell.testing.provider import AnyAct, CallTool, Provider, Reply
 from tests.clients.test_real import CLAUDE, CLIENTS, QUIET
 from tests.interfaces.cli.shell import Shell
@@ -28,7 +29,6 @@ NAMED = ["ALLSWELL_STORE", "ALLSWELL_KEY", "ALLSWELL_SOCKET", "ALLSWELL_SECRET",
 """What Codex hands on to a server on standard input and output, since it hands on nothing by itself."""
 
 
-PLUGIN = Path(__file__).parents[2] / "examples" / "claude-code-plugin"
 PLUGGED = "plugin_allswell_allswell"
 
 
@@ -69,7 +69,16 @@ class McpClient:
     def with_plugin(self) -> list[str]:
         """Claude Code with the plugin, which brings the server and the hooks along."""
         tools = ["--allowedTools", f"mcp__{PLUGGED}", "Bash"]
-        return [str(CLIENTS / "claude"), *CLAUDE[1:], "--plugin-dir", str(PLUGIN), *tools]
+        return [str(CLIENTS / "claude"), *CLAUDE[1:], "--plugin-dir", str(self.plugin), *tools]
+
+    @property
+    def plugin(self) -> Path:
+        """The plugin with our tools, as `allswell init claude --tools` installs it, in a folder of this session's."""
+        folder = self.folder / "plugin"
+        for name, text in files_for("claude", tools=True).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        return folder
 
     def over_http(self, served: Served) -> list[str]:
         url = f"{served.url}/mcp"
@@ -189,7 +198,7 @@ def test_under_a_supervisor_a_real_client_speaks_for_its_own_attempt(client: Mcp
 @pytest.mark.parametrize("client", ["claude"], indirect=True)
 def test_with_the_plugin_a_session_goes_on_until_it_has_let_go(client: McpClient, server: Served) -> None:
     """Every tool that it uses is a check-in, and one that would stop is told that it still holds a task."""
-    validated = [str(CLIENTS / "claude"), "plugin", "validate", "--strict", str(PLUGIN)]
+    validated = [str(CLIENTS / "claude"), "plugin", "validate", "--strict", str(client.plugin)]
     assert subprocess.run(validated, capture_output=True, timeout=SECONDS, check=False).returncode == 0
     (id_,) = server.ok("POST", "/tasks", {"tasks": [{"name": "plugged", "role": "test"}]})["task_ids"]
     client.provider.script(

@@ -46,14 +46,15 @@ from allswell.domain.build.component import BuildSpec
 from allswell.domain.lease.audit import Audited
 from allswell.domain.receipts.receipt import Receipt
 from allswell.domain.receipts.step import Capture, StepChanges, StepReceipt, TimeoutRecord
+from allswell.domain.rules.command import wire_name
 from allswell.engine.lease import LastWord
 from allswell.flows.run.folder import FlowEvent, RunRecord
 from allswell.flows.run.plan import MemberJob
 from allswell.interfaces.cli import app
 from allswell.interfaces.cli.schema import ANSWERS as PRINTED
-from allswell.interfaces.http.api import PREFIX, ROUTES
 from allswell.interfaces.http.metrics import StoredTally
 from allswell.interfaces.http.routing import openapi_document
+from allswell.interfaces.http.server import PREFIX, ROUTES
 from allswell.interfaces.mcp import server
 from allswell.interfaces.mcp.tools import OWN_TOOLS, TOOLS
 from allswell.remote.discovery import ServerNote
@@ -188,7 +189,7 @@ def mcp() -> str:
 def commands() -> str:
     """Commands as `/commands` and the notes of attempts have them, looks as `/views/NAME` has them, the socket."""
     outline, lines = Outline(), [f"version {VERSION}"]
-    answers = {kind.__name__: answer for kind, answer in ANSWERS.items()}
+    answers = {wire_name(kind): answer for kind, answer in ANSWERS.items()}
     for name, kind in COMMANDS.items():
         lines += ["", *outline.of_types(name, kind)]
         if name in answers:
@@ -201,7 +202,7 @@ def commands() -> str:
         *outline.of_types("POST /commands", CommandBatch),
         *outline.of_types("POST /commands answers", Answering),
     ]
-    lines += ["", "kept in the note of an attempt: " + " ".join(sorted(kind.__name__ for kind in get_args(LastWord)))]
+    lines += ["", "kept in the note of an attempt: " + " ".join(sorted(wire_name(kind) for kind in get_args(LastWord)))]
     for word in sorted(get_args(AnyWord), key=lambda one: str(one.__struct_config__.tag)):
         lines += ["", *outline.of_types(f"socket {word.__struct_config__.tag}", _without_raw(word))]
     lines += ["", *outline.of_types("socket answers", _without_raw(SocketReply))]

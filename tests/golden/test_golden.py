@@ -22,6 +22,7 @@ _DOTTED = re.compile(r"""["'](allswell(?:\.\w+)+)["']""")
 NOT_MODULES = {
     *("allswell.db", "allswell.db.next", "allswell.db.turn", "allswell.fish", "allswell.toml"),  # files
     *("allswell.chat", "allswell.http", "allswell.mcp", "allswell.page", "allswell.telemetry"),  # loggers
+    "allswell.localhost",  # a host name
     *("allswell.attempt", "allswell.cost_usd", "allswell.outcome", "allswell.run.id"),  # attributes of spans
     *(
         "allswell.task.id",

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from allswell.domain.ids import AgentId, CommandId, Millis, Token
 from allswell.domain.lease.model import Agent, due_at, ends_at
-from allswell.domain.rules.command import Answer, Ask, EndIdle, Keep, Recover
+from allswell.domain.rules.command import Answer, Ask, EndIdle, RecordReceipt, Recover
 from allswell.domain.rules.event import KINDS
 from allswell.domain.service.retry import ErrorClass, Failure, RetryPolicy
-from allswell.domain.task.model import ENDS, MOVES, OPEN, State, TaskHistory
-from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.model import DEFAULT, ENDS, MOVES, OPEN, Policy, State, TaskHistory
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import MINUTE, START, Life, at, new
 from tests.properties.budget import DETERMINISTIC
@@ -129,7 +128,7 @@ def _carry_out(  # noqa: C901, PLR0912 - one branch for each thing that can happ
         case "end_idle" if lease is not None:
             life.do(EndIdle(id_, lease.task, lease.token, lease.agent), now)
         case "keep":
-            life.do(Keep(id_, life.case.task.id, Token(token), AgentId(who), "rc_a.1", "idle"), now)
+            life.do(RecordReceipt(id_, life.case.task.id, Token(token), AgentId(who), "rc_a.1", "idle"), now)
         case "ask" | "ask_and_hold" if lease is not None:
             held = verb == "ask_and_hold"
             life.do(Ask(id_, lease.task, lease.token, lease.agent, "Which one?", hold=held), now)

@@ -18,8 +18,7 @@ from allswell.domain.service.retry import (
     RetryPolicy,
     judge,
 )
-from allswell.domain.task.model import PRIORITY_MAX, rank
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import PRIORITY_MAX, Policy, rank
 from allswell.domain.task.submit import describe_cycle, find_cycle
 from allswell.errors import Refused
 from tests.domain.life import START, Life

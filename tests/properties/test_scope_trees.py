@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from allswell.testing.loop import run as run_virtual
 from allswell.testing.loop import running_loop
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 from allswell.timing.scopes import Scope, ScopeTimeout, abandoned, current, run, within
 from tests.properties.budget import DETERMINISTIC
 

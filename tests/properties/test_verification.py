@@ -16,8 +16,7 @@ from allswell.domain.lease.audit import AuditVerdict, HumanDecision, after_verdi
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.rules.command import Verified
 from allswell.domain.task.aggregate import state
-from allswell.domain.task.model import OPEN, State
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import OPEN, Policy, State
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import START, Life
 from tests.properties.budget import DETERMINISTIC

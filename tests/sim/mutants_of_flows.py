@@ -9,8 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from allswell.domain.lease import expiry, holder
-from allswell.domain.run import flow as step
-from allswell.domain.run import flow as taking_up
+from allswell.domain.run import lifecycle
 from allswell.domain.task import aggregate
 from allswell.domain.task.aggregate import requeue
 from tests.sim.planting import everywhere, mutant
@@ -21,7 +20,7 @@ def fence_is_ignored_on_steps() -> Iterator[None]:
     def lenient(*_: Any) -> None:
         return None
 
-    with everywhere("fence", lenient, step):
+    with everywhere("fence", lenient, lifecycle):
         yield
 
 
@@ -31,13 +30,13 @@ def flow_that_is_left_goes_to_the_pool() -> Iterator[None]:
         del why
         out.case = requeue(out.case, now)
 
-    with everywhere("leave", careless, aggregate, holder, taking_up, expiry):
+    with everywhere("leave", careless, aggregate, holder, lifecycle, expiry):
         yield
 
 
 @mutant
 def step_is_recorded_without_its_result() -> Iterator[None]:
-    with patch.object(step, "FinishedTask", lambda task, payload, _, attempt: _made(task, payload, attempt)):
+    with patch.object(lifecycle, "FinishedTask", lambda task, payload, _, attempt: _made(task, payload, attempt)):
         yield
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from allswell.domain.ids import Millis
 from allswell.domain.lease import claim, expiry, holder, model
 from allswell.domain.rules import outside
-from allswell.domain.run import flow
+from allswell.domain.run import lifecycle
 from allswell.domain.service import retry
 from allswell.domain.task import aggregate, answer
 from allswell.engine.sweeper import Sweeper
@@ -110,7 +110,7 @@ def timer_is_not_armed_again() -> Iterator[None]:
             out.case = replace(out.case, due=None)
         return out
 
-    with everywhere("tick", forgetful, expiry, flow):
+    with everywhere("tick", forgetful, expiry, lifecycle):
         yield
 
 

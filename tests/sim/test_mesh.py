@@ -7,7 +7,7 @@ import pytest
 from tests.sim.mutants_of_the_mesh import MESH_MUTANTS
 from tests.support.sim_mesh import simulate_mesh
 
-REQUESTS = int(os.environ.get("ALLSWELL_MESH_REQUESTS", "1500"))
+REQUESTS = int(os.environ.get("ALLSWELL_MESH_REQUESTS", "700"))
 SEEDS = (8, 3, 4, 1, 2, 5)
 """Of planted bugs: the first two find those soonest that are rare."""
 

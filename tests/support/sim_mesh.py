@@ -20,7 +20,7 @@ import msgspec
 from allswell.app import make_watch
 from allswell.domain.ids import AgentId, Millis, TaskId, Token, is_request
 from allswell.domain.mesh.delivery import UNANSWERED
-from allswell.domain.mesh.health import is_degraded, standing_of, standing_row
+from allswell.domain.mesh.health import NEUTRAL, is_degraded
 from allswell.domain.mesh.request import KINDS, Escalation, MeshFigures, RequestKind
 from allswell.domain.mesh.routing import agent_of, role_of
 from allswell.domain.rules.event import Event
@@ -34,7 +34,7 @@ from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 from allswell.store.memory import AnswerLost, MemoryStore
 from allswell.store.port import RowChanges
 from allswell.testing.loop import VirtualClock, run, running_loop
-from allswell.timing.nursery import Nursery
+from allswell.timing.loops import Nursery
 
 # What must hold of requests between agents, looked at with every commit of a simulated mesh.
 #
@@ -394,7 +394,7 @@ class MeshAuditor:
         return sum(moment > now - DAY for moment in self._expiries.get(agent, ())) > TOO_MANY
 
     def _check_health(self, agent: str, now: int) -> None:
-        kept = standing_of(self._tables.agents.get(standing_row(agent)))
+        kept = self._tables.health.get(agent, NEUTRAL)
         if self._is_degraded(agent, now) != is_degraded(kept, Millis(now)):
             self._report.breaks("an agent is degraded by more than three expiries in a day", agent)
 

@@ -15,8 +15,7 @@ from allswell.app import make_watch
 from allswell.domain.ids import TaskId
 from allswell.domain.lease.verification import NOT_VERIFIED
 from allswell.domain.rules.event import Event
-from allswell.domain.task.model import OPEN
-from allswell.domain.task.policy import Policy
+from allswell.domain.task.model import OPEN, Policy
 from allswell.engine.lease import Held, Lease
 from allswell.engine.timings import Timings
 from allswell.engine.watch import Watch

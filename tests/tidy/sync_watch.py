@@ -30,7 +30,7 @@ Generated from `watch.py` and `lease.py`, with their parameters and sentences: c
 # ruff: noqa: ANN401, PLR0913 - as the calls have it that these are made of
 '''
 CLASSES = {
-    "SyncHeld": ("SyncHeld(AttemptHandle)", "One attempt at one task, held by somebody.", "_held", "_wait_for"),
+    "SyncHeld": ("SyncHeld(AttemptHandle)", "One attempt at one task, held by an agent.", "_held", "_wait_for"),
     "SyncLease": (
         "SyncLease(LeaseFields, SyncHeld)",
         "The right to one attempt at one task, for code that is not async.",

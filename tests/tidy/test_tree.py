@@ -17,7 +17,7 @@ CLASS_NAMES_TWICE = {"Fail"}  # a command on the wire; and a public name of `tes
 # What is still to be mended of the product, as it was counted on 2026-11-18. These numbers only go down: a change that
 # brings one down by much writes the new one here.
 SMALL_MODULES = 4
-EMPTY_NAMES_BOUND = 2_080
+EMPTY_NAMES_BOUND = 2_015
 SMALL = 60  # lines: a module with fewer belongs to the one that imports it; `__init__` is not counted
 CROWDED = 25  # modules in one folder, `__init__` not counted
 CROWDED_FOLDERS: set[str] = set()  # none is to be added
@@ -143,12 +143,13 @@ def test_every_file_of_tests_is_collected() -> None:
 def test_every_field_of_every_command_has_a_bound() -> None:
     """Whoever adds a field says in domain/rules/bounds.py what it may hold: every door is held to that."""
     from allswell.domain.access.rights import ACT_OF
+    from allswell.domain.agents.human_session import HumanSession
     from allswell.domain.agents.status import AgentSlot, Presence, Survivors
     from allswell.domain.rules.bounds import parts_of
     from allswell.errors import Bug
 
     missing = []
-    kinds: list[type[Struct]] = [*ACT_OF, Presence, AgentSlot, Survivors]
+    kinds: list[type[Struct]] = [*ACT_OF, Presence, AgentSlot, Survivors, HumanSession]
     for kind in kinds:
         try:
             parts_of(kind)

@@ -302,21 +302,29 @@ async def a_claim_that_comes_twice_is_looked_up_by_one_at_a_time(place: Place) -
 
 
 async def of_two_first_records_of_an_agent_one_conflicts(place: Place) -> None:
-    """Two transactions find nothing held against an agent: the second to write must look again, or a miss is lost."""
+    """Two transactions find nothing held against an agent: the second to write must look again, or a miss is lost.
+
+    The same holds of what requests say of an agent.
+    """
     place.needs_concurrency()
-
-    async def work(tx: Transaction) -> str:
-        if await tx.lock(LockKind.AGENT, ["bob"]):
-            return "there"
-        changes = RowChanges(new_agents=[rows.agent("bob")], at=await tx.now())
-        await tx.write(changes)
-        return "made"
-
+    firsts = {
+        LockKind.AGENT: RowChanges(new_agents=[rows.agent("bob")]),
+        LockKind.HEALTH: RowChanges(new_health=[("bob", rows.health())]),
+    }
     async with place.two_stores() as stores:
-        answers = await asyncio.gather(*(store.transact(work) for store in stores * 4), return_exceptions=True)
+        for kind, first in firsts.items():
+
+            async def work(tx: Transaction, kind: LockKind = kind, first: RowChanges = first) -> str:
+                if await tx.lock(kind, ["bob"]):
+                    return "there"
+                await tx.write(replace(first, at=await tx.now()))
+                return "made"
+
+            answers = await asyncio.gather(*(store.transact(work) for store in stores * 4), return_exceptions=True)
+            assert answers.count("made") == 1
+            assert all(answer in ("made", "there") or isinstance(answer, RowConflict) for answer in answers), answers
         assert await stores[0].view_agents() == [rows.agent("bob")]
-    assert answers.count("made") == 1
-    assert all(answer in ("made", "there") or isinstance(answer, RowConflict) for answer in answers), answers
+        assert await stores[0].view_health() == {"bob": rows.health()}
 
 
 async def of_two_who_make_the_same_service_one_conflicts(place: Place) -> None:

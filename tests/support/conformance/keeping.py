@@ -131,13 +131,15 @@ async def a_task_may_be_finished_as_it_is_made(place: Place) -> None:
 
 
 async def services_and_agents_are_made_and_replaced(place: Place) -> None:
-    """A service's row is made, then replaced; a put makes an agent's row or replaces it, and it can be dropped."""
+    """A service's row is made, then replaced, as is an agent's health; a put does both to an agent, which can go."""
     services, agents = ["plain", "svc-β"], [AgentId("alice"), AgentId("ågent")]
-    locks: Locks = {LockKind.SERVICE: services, LockKind.AGENT: agents}
-    wanted = RowRequest(services=services, agents=agents)
+    locks: Locks = {LockKind.SERVICE: services, LockKind.AGENT: agents, LockKind.HEALTH: ["ann", "ågent"]}
+    wanted = RowRequest(services=services, agents=agents, health=["ann", "ågent"])
     async with place.store() as store:
         first = RowChanges(
-            new_services=[rows.service("svc-β", 1)], agents=[rows.agent("alice"), rows.agent("ågent", 3)]
+            new_services=[rows.service("svc-β", 1)],
+            agents=[rows.agent("alice"), rows.agent("ågent", 3)],
+            new_health=[("ågent", rows.health())],
         )
         await write(store, first, locks)
         second = RowChanges(
@@ -145,11 +147,14 @@ async def services_and_agents_are_made_and_replaced(place: Place) -> None:
             new_services=[rows.service("plain", 2)],
             agents=[rows.agent("alice", 2)],
             drop_agents=[AgentId("ågent")],
+            new_health=[("ann", rows.health(0))],
+            health=[("ågent", rows.health(8))],
         )
         await write(store, second, locks)
         got = await read(store, wanted)
     assert got.services == {"svc-β": rows.service("svc-β", rows.BIG), "plain": rows.service("plain", 2)}
     assert got.agents == {AgentId("alice"): rows.agent("alice", 2)}
+    assert got.health == {"ann": rows.health(0), "ågent": rows.health(8)}
 
 
 async def rows_change_and_go(place: Place) -> None:

@@ -93,6 +93,7 @@ def locks_for(wanted: RowRequest) -> dict[LockKind, list[str]]:
         LockKind.RUN: sorted(wanted.runs),
         LockKind.SERVICE: sorted(wanted.services),
         LockKind.AGENT: sorted(wanted.agents),
+        LockKind.HEALTH: sorted(wanted.health),
         LockKind.QUESTION: sorted(wanted.questions),
         LockKind.TASK: sorted(set(tasks)),
         LockKind.LEASE: sorted(wanted.leases),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.lease.model import Agent, AgentRecord, ExpiredDelivery, LeaseRow
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
 from allswell.domain.rules.event import Event
 from allswell.domain.run.run import Fanout, Run
@@ -16,6 +16,7 @@ from allswell.domain.task.model import (
     OPEN,
     Attempt,
     Handover,
+    Policy,
     ReadyTask,
     RequestOrigin,
     RequestRecord,
@@ -27,7 +28,6 @@ from allswell.domain.task.model import (
     WaitState,
     rank,
 )
-from allswell.domain.task.policy import Policy
 from allswell.store.port import RowChanges
 from tests.support.conformance.place import AT
 
@@ -188,7 +188,13 @@ def new_tasks(*tasks: Task) -> RowChanges:
 
 def agent(id_: str, misses: int = 1) -> Agent:
     """What is held against an agent."""
-    return Agent(AgentId(id_), misses, Millis(AT + misses), stalled=misses > 2, standing=TEXT)
+    return Agent(AgentId(id_), misses, Millis(AT + misses), stalled=misses > 2)
+
+
+def health(expired: int = 1) -> AgentRecord:
+    """What requests say of an agent."""
+    late = [ExpiredDelivery(Millis(AT + number), f"m_{number}", TEXT, 300_000) for number in range(expired)]
+    return AgentRecord(tuple(late), (Millis(AT),))
 
 
 def service(id_: str, until: int = AT) -> ServiceRow:

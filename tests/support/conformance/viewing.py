@@ -164,9 +164,13 @@ async def runs_are_shown_newest_first(place: Place) -> None:
     async with place.store() as store:
         assert await store.view_runs() == []
         assert await store.view_agents() == []
+        assert await store.view_health() == {}
         changes = rows.new_tasks(rows.task("t_1"))
         changes.new_runs, changes.agents, changes.new_attempts = made, agents, attempts
         await write(store, changes, {LockKind.AGENT: ["alice", "ågent"]})
+        told = {"bob": rows.health(), "ågent": rows.health(8)}
+        await write(store, RowChanges(new_health=[*told.items()]), {LockKind.HEALTH: [*told]})
+        assert await store.view_health() == told
         assert await store.view_runs() == [made[1], made[0], made[2]]
         assert await store.view_runs(limit=1) == [made[1]]
         assert sorted(await store.view_agents(), key=lambda agent: agent.id) == agents
