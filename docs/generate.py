@@ -362,12 +362,13 @@ def first_sentence(given: object) -> str:
 
 
 def calls(kind: type) -> Iterator[str]:
-    """The public methods and properties of a class, each with its parameters."""
+    """The public methods, properties and described fields of a class, each with its parameters."""
     for name, member in inspect.getmembers(kind):
-        if name.startswith("_") or not (callable(member) or isinstance(member, property)):
+        is_field = inspect.ismemberdescriptor(member) and bool(inspect.getdoc(member))
+        if name.startswith("_") or not (callable(member) or is_field or isinstance(member, property)):
             continue
         shown = name
-        if not isinstance(member, property):
+        if not is_field and not isinstance(member, property):
             given = inspect.signature(member).parameters.values()
             bare = [one.replace(annotation=one.empty) for one in given if one.name != "self"]
             shown += re.sub(r"<function \w+ at \w+>", "…", str(inspect.Signature(bare)))
