@@ -150,7 +150,11 @@ def test_asking_with_options_while_holding(cli: Console) -> None:
         ("no", "Leave it", "retry"),
     ]
     assert state(cli, "bold") == "held"
-    assert cli("ask", "May I?", "--option", "yes").code == 2
+    (word,) = cli.ok("ask", "Which port?", "--option", "8080", "--hold", "--json").json["options"]
+    assert (word["key"], word["label"], word["act"]) == ("8080", "8080", "retry")
+    for wrong in ("go ahead", "=yes", "yes=", ""):
+        refused = cli("ask", "May I?", "--option", wrong)
+        assert (refused.code, "must be KEY=LABEL, such as yes='Go ahead', or one word" in refused.err) == (2, True)
     refused = cli("ask", "May I?", "--option", "increase_cost=No, send it back", "--hold")
     assert (refused.code, "an agent cannot offer that" in refused.err) == (2, True), refused
 

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from allswell import Policy, make_watch
+from allswell.domain.agents.status import AgentCondition
 from allswell.domain.ids import Millis, QuestionId, TaskId
 from allswell.domain.question import REPLY, Question
 from allswell.errors import LeaseLost
+from allswell.interfaces.cli import rendering
+from allswell.interfaces.cli.commands.fleet import AGENT_COLUMNS
 from allswell.runtime.supervisor import Supervisor
 from allswell.runtime.supervisor.console import asks
 from allswell.store.sqlite import SqliteStore
@@ -134,6 +137,25 @@ def test_agents_shows_who_does_what(cli: Console) -> None:
     assert told["ada"]["health"] == "working"
     assert told["ada"]["remaining_ms"] > 800_000
     assert told["far"]["health"] == "not running"
+
+
+def test_agents_at_eighty_columns_says_in_full_how_each_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "columns", lambda: 80)
+    rows = [
+        [
+            "writer.1",
+            state,
+            "0/3",
+            "Write the parser of it all",
+            "14m 28s",
+            "",
+            "27s ago, q_1m7s40r0g8v294z8.1: Which port?",
+        ]
+        for state in AgentCondition
+    ]
+    for state, line in zip(AgentCondition, rendering.table(AGENT_COLUMNS, rows).splitlines()[1:], strict=True):
+        assert f" {state} " in line
+        assert len(line) <= 80
 
 
 def test_nobody_at_work(cli: Console) -> None:

@@ -368,10 +368,10 @@ def _telling(plan: SupervisorPlan, context: CliContext) -> SupervisorPlan:
 
 # Who does what: `agents` shows all of them with their health, `tracking` what is held against whom.
 
-_COLUMNS = (
+AGENT_COLUMNS = (
     Column("AGENT", 8),
-    Column("HEALTH", 7),
-    Column("MISSES", None, right=True),
+    Column("HEALTH"),
+    Column("MISSES", right=True, spare=True),  # what was missed stands under PROOF, too
     Column("TASK", 12),
     Column("LEFT", None, right=True),
     Column("TODAY", None, right=True),
@@ -419,7 +419,9 @@ def agents(
     waits = f"{many(waiting, 'question waits', 'questions wait')} for you: {typed_here('allswell questions')}"
     lines = [paint(waits, "warn")]
     lines = [*broken, *lines[: waiting > 0], *supervision]
-    context.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
+    context.say(
+        None, "\n".join([*lines, table(AGENT_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)])
+    )
 
 
 def _broken(concern: VerdictItem) -> list[str]:

@@ -68,7 +68,7 @@ def ask(
             "--option",
             "-o",
             metavar="KEY=LABEL",
-            help="An option to answer with; repeatable. Default: an answer in words.",
+            help="An option to answer with, or one word for both; repeatable. Default: an answer in words.",
         ),
     ] = None,
     hold: Annotated[bool, Option("--hold", help="Keep the task and continue meanwhile.")] = False,
@@ -123,9 +123,10 @@ def _option(given: str) -> Choice:
     from allswell.domain.question import option_of
 
     key, sign, label = given.partition("=")
-    if not sign or not key.strip() or not label.strip():
-        raise Refused("bad_option", f"--option {given!r} must be KEY=LABEL, such as yes='Go ahead'", where="--option")
-    return option_of(key.strip(), label.strip())
+    if not key.strip() or (not label.strip() if sign else len(key.split()) > 1):
+        text = f"--option {given!r} must be KEY=LABEL, such as yes='Go ahead', or one word"
+        raise Refused("bad_option", text, where="--option")
+    return option_of(key.strip(), (label if sign else key).strip())
 
 
 if TYPE_CHECKING:
