@@ -63,3 +63,15 @@ def test_a_second_snapshot_keeps_the_first_and_a_draft_is_no_snapshot(tmp_path: 
     assert list_snapshots(folder) == [second]
     recover(first, into=tmp_path / "back")
     assert (tmp_path / "back" / "work").read_text() == "hours of it"
+
+
+def test_an_empty_git_folder_around_it_is_no_repository(tmp_path: Path) -> None:
+    """Sandboxes leave such folders in /tmp; everything beside the work would be taken for the agent's."""
+    (tmp_path / ".git").mkdir()
+    write(tmp_path, "beside/secret", "of another project")
+    folder = plain(tmp_path / "folder")
+    before = files_in(folder)
+    snapshot = take(folder, "t_1", 1, reason="a test")
+    assert (snapshot.kind, [one.path for one in snapshot.left_out]) == ("folder", ["fifo"])
+    recover(snapshot, into=tmp_path / "back")
+    assert files_in(tmp_path / "back") == before

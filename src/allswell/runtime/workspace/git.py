@@ -161,14 +161,23 @@ def find_top(folder: Path) -> Path | None:
     """The top of the working tree that a folder lies in, found upward by its `.git`.
 
     Not beyond a folder of ours: what lies in one is no part of the working tree around it. A task's worktree there may
-    have lost its own `.git`.
+    have lost its own `.git`. An empty folder of that name is no repository, as for git: sandboxes leave some behind, in
+    /tmp too, and all that lies around would be taken for the agent's.
     """
     for top in (folder, *folder.parents):
-        if os.path.lexists(top / ".git"):
+        if os.path.lexists(top / ".git") and not _is_empty_folder(top / ".git"):
             return top
         if top.name == _OURS:
             return None
     return None
+
+
+def _is_empty_folder(path: Path) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return not path.is_symlink() and next(entries, None) is None
+    except OSError:
+        return False
 
 
 def head_of(top: Path) -> str | None:
