@@ -14,6 +14,7 @@ from tests import patience
 from tests.interfaces.cli.console import Console
 from tests.runtime.process.stage import until
 from tests.security.unprivileged import allswell, give, put, running
+from tests.support.fakes import AlertReceiver
 
 _VICTIM = """
 echo "$ALLSWELL_SOCKET" > path; echo "$ALLSWELL_SECRET" > secret; echo "$ALLSWELL_TASK" > task
@@ -41,6 +42,9 @@ tell claim allswell claim --agent ann --role by-hand
 tell work allswell work --agent ann --role by-hand --drain -- true
 tell up allswell up --name another --drain
 tell resume allswell run --resume "$(cat task)"
+tell sinks timeout 20 allswell sinks run
+tell planted allswell submit planted --role run --payload '["true"]'
+echo '{{"name": "planted", "role": "step"}}' | tell lines allswell submit -
 tell daemon setsid sh -c 'sh -c "allswell cancel $(cat task) > said.fork 2>&1; echo \\$? > code.fork" & '
 while [ ! -s code.fork ]; do sleep 0.05; done
 tell elsewhere allswell submit other --store sqlite:///other/x.db
@@ -89,6 +93,9 @@ def test_an_agent_has_neither_anothers_voice_nor_a_humans(theirs: Path) -> None:
         "work": "runs inside an attempt of eve",
         "up": "for humans",
         "resume": "for humans",
+        "sinks": "for humans",
+        "planted": "for humans",
+        "lines": "for humans",
         "fork": "for humans",
     }.items():
         code, said = ended(name)
@@ -171,3 +178,36 @@ def test_in_a_sandbox_with_numbers_of_its_own_an_agent_is_known_by_its_marker() 
         env = {**os.environ, "ALLSWELL_MARKER": marker}
         ran = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
         assert ran.stdout.strip() == inside
+
+
+_SIGNER = """
+store="sqlite:///$PWD/.allswell/allswell.db"
+cd own
+allswell run --store "$store" --name quiet -- sh -c "until [ -e ../stop ]; do sleep 0.1; done" &
+until [ -e ../alerted ]; do sleep 0.05; done
+allswell ask "May I?" --hold
+until [ -e ../stop ]; do sleep 0.05; done
+wait
+allswell done
+"""
+
+
+def test_no_agent_has_a_link_signed_that_answers_its_question(theirs: Path) -> None:
+    """What sends alerts signs links; under an attempt that is an agent's, with settings of its own."""
+    with AlertReceiver() as people:
+        put(theirs / "signer.sh", _SIGNER)
+        put(theirs / "allswell.toml", '[agents.eve]\ncommand = ["sh", "signer.sh", "{prompt_file}"]\n')
+        route = f'[sinks.own]\nkind = "alerts"\nroutes = {{ info = "{people.route()}" }}\n'
+        put(
+            give(theirs / "own") / "allswell.toml",
+            f'public_url = "https://watch.example.org"\nrun_silence = "300ms"\n{route}',
+        )
+        assert allswell("submit", "evil", cwd=theirs).returncode == 0
+        with running("up", "--drain", cwd=theirs) as up:
+            people.wait_for(1, patience.SECONDS)
+            (theirs / "alerted").touch()
+            people.wait_for(2, patience.SECONDS)
+            (theirs / "stop").touch()
+            assert up.wait(patience.SECONDS) == 0
+    asked = [alert.message for _, alert in people.taken if "May I?" in alert.title + alert.message]
+    assert [("allswell answer" in text, "/answer/" in text) for text in asked] == [(True, False)]

@@ -268,6 +268,10 @@ REPEATS_OPTIONS = (
     ),
     SKIP,
 )
+ALLOW_ONCE = Option("allow_once", "Allow this call, this once", AnswerAction.RETRY)
+CALL_OPTIONS = (ALLOW_ONCE, Option("reject_once", "Refuse this call", AnswerAction.RETRY))
+"""The ways to answer an agent that wants a permission and waits for it in its attempt. What would hold for longer than
+this call, such as `allow_always`, is none of them: it would allow more than is shown."""
 SERVICE_OPTIONS = (
     Option("probe", "Try it again now", AnswerAction.PROBE),
     Option("wait", "Go on with one try per pause, and ask no more until it has recovered", AnswerAction.WAIT),

@@ -21,6 +21,7 @@ from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
 from allswell.domain.lease.cost import BUDGET_OPTIONS
 from allswell.domain.question import (
     BY_AGENT,
+    CALL_OPTIONS,
     DESTRUCTIVE,
     ESCALATION_OPTIONS,
     REPEATED_TIMEOUT_OPTIONS,
@@ -96,6 +97,7 @@ def test_no_link_allows_accepts_or_ends_or_changes_limits_or_cost() -> None:
     "kind, options, keys",
     [
         ("agent", (LEFT, SKIP), ["left"]),
+        ("agent", CALL_OPTIONS, ["reject_once"]),
         ("repeated_timeout", REPEATED_TIMEOUT_OPTIONS, ["clarify"]),
         ("escalation", ESCALATION_OPTIONS, ["retry", "clarify"]),
         ("verification", VERIFICATION_OPTIONS, ["retry", "clarify"]),

@@ -23,7 +23,7 @@ from allswell.domain.access.key import LINKS, Key, Right
 from allswell.domain.agents.evidence import AGENT_REPEATS
 from allswell.domain.ids import Millis, QuestionId
 from allswell.domain.lease.cost import BUDGET
-from allswell.domain.question import AnswerAction, Option, OptionInput, Question, in_order, takes
+from allswell.domain.question import ALLOW_ONCE, AnswerAction, Option, OptionInput, Question, in_order, takes
 from allswell.domain.task.submit import NAME_MAX
 
 PATH = "/answer/"
@@ -58,6 +58,8 @@ _NOT_OF: dict[str, frozenset[AnswerAction]] = {
     AGENT_REPEATS: frozenset((AnswerAction.RETRY,)),  # what it repeats counts as progress from then on
 }
 """What an act means for a limit or for cost where a question is of this kind."""
+_ALLOWS = (ALLOW_ONCE.key,)
+"""Options that allow a call in an attempt that waits for it: their act only lets the attempt go on."""
 
 
 class LinkSecret(msgspec.Struct, frozen=True):
@@ -96,7 +98,8 @@ _encode = msgspec.msgpack.Encoder().encode
 def options_by_link(question: Question) -> list[Option]:
     """The options of a question that a link may choose, as they are offered."""
     barred = _NOT_OF.get(question.kind, frozenset())
-    return [option for option in in_order(question.options) if option.act in BY_LINK - barred]
+    allowed = BY_LINK - barred
+    return [option for option in in_order(question.options) if option.act in allowed and option.key not in _ALLOWS]
 
 
 def takes_words(option: Option) -> bool:

@@ -270,9 +270,10 @@ class SilenceReporter:
         except Refused as error:
             self._say(f"allswell: no alert was sent: {plain(error.message)}")
             return []
+        origin = None if self._context.is_agents else self._context.settings.public_origin  # no agent signs a link
         for spec in specs:
             try:
-                made.append(make_sink(spec, origin=self._context.settings.public_origin))
+                made.append(make_sink(spec, origin=origin))
             except Refused as error:
                 self._say(f"allswell: the sink {plain(spec.name)} gets no messages: {plain(error.message)}")
         return made

@@ -49,7 +49,7 @@ from allswell.domain.agents.acp import END_OF_TURN
 from allswell.domain.agents.conversation import bounded
 from allswell.domain.agents.denied import DeniedCall, call_text
 from allswell.domain.ids import QuestionId, is_session
-from allswell.domain.question import AnswerAction, Option
+from allswell.domain.question import ALLOW_ONCE, CALL_OPTIONS
 from allswell.errors import AllswellError, Unavailable
 from allswell.runtime import agent_socket
 
@@ -76,9 +76,6 @@ _LEAVE = 2.0
 _SHORT = 200
 Say = Callable[[agent_socket.AnyWord], Awaitable[agent_socket.SocketReply]]
 """Speaks through the attempt's socket."""
-_WORDS_OF_KIND = {"allow_once": "Allow this call, this once", "reject_once": "Refuse this call"}
-"""The ways to answer that a human is offered. What would hold for longer than this call, such as `allow_always`, is
-not: it would allow more than is shown."""
 
 
 # --- the agent's standard input and output ----------------------------------------------------------------------------
@@ -423,8 +420,8 @@ class AttemptClient:
         self.flush()
         call = self._calls.merge(tool_call.model_dump(mode="json", by_alias=True, exclude_none=True))
         ways = {option.kind: option.option_id for option in reversed(options[:_OPTIONS_MOST])}
-        allowed = session_id == self._out.session and await self._is_allowed(call, can_be="allow_once" in ways)
-        chosen = ways.get("allow_once" if allowed else "reject_once")
+        allowed = session_id == self._out.session and await self._is_allowed(call, can_be=ALLOW_ONCE.key in ways)
+        chosen = ways.get(ALLOW_ONCE.key if allowed else "reject_once")
         if self.cancelled.is_set() or chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))
@@ -437,8 +434,7 @@ class AttemptClient:
             why = asked.barred or "the agent offers no way to allow this call alone"
             self._out.tell("note", text=f"{text} It is refused: {why}.")
             return False
-        options = tuple(Option(key, label, AnswerAction.RETRY) for key, label in _WORDS_OF_KIND.items())
-        word = agent_socket.AskMessage(text=text, options=options, hold=True)
+        word = agent_socket.AskMessage(text=text, options=CALL_OPTIONS, hold=True)
         try:
             question = (await self._say(word)).question
         except AllswellError as error:
@@ -448,7 +444,7 @@ class AttemptClient:
             return False
         self._out.tell("permission", id=call.id, name=call.name, input=call.given, question=question.id)
         choice = await self._answer_to(question.id)
-        allowed = choice == "allow_once"
+        allowed = choice == ALLOW_ONCE.key
         by_human = "allowed" if allowed else "refused"
         self._out.tell("decided", id=call.id, name=call.name, text=f"this call was {by_human}: {asked.text}")
         return allowed

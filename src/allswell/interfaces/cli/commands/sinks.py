@@ -203,6 +203,7 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
     from allswell.views.fields import moment
 
     context = CliContext(store, json=json)
+    context.for_humans("sinks run")  # what sends alerts signs links that answer questions
     chosen = {} if name is None and not _known(context) else _chosen(context, name)
     origin = context.settings.public_origin
     made: list[Sink] = [make_sink(spec, origin=origin) for spec in chosen.values()]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -186,6 +187,7 @@ def submit(
             _submit_lines(context, given_lines, run_timeout, run_max_cost_usd)
         return
     fields["payload"] = json_of(payload, "--payload")
+    _check_runs_nothing(context, role)
 
     limit = _limit(run_timeout)
 
@@ -201,6 +203,17 @@ def submit(
     context.say(SubmittedShape(id_, name, joined_runs(submitted)), id_)
     context.hint(f"{_opened(submitted)}submitted; `allswell why {id_}` shows its state")
     _hint_at_role(context, role or "")
+
+
+def _check_runs_nothing(context: CliContext, role: object) -> None:
+    """Refuse to an agent a task whose payload is a command: `allswell run --resume` would run it as whoever types that.
+
+    For keys the same rule is in `domain/access/rights.py`, for requests in `domain/mesh/request.py`.
+    """
+    from allswell.domain.lease.claim import COMMAND_ROLES
+
+    if isinstance(role, str) and role in COMMAND_ROLES:
+        context.for_humans(f"submit --role {role}")
 
 
 def _limit(run_timeout: str | None) -> int | None:
@@ -235,6 +248,7 @@ def _submit_lines(
     # moved
 
     ids, limit = SubmittedIds(json=context.json), _limit(run_timeout)
+    lines.check_role = partial(_check_runs_nothing, context)
 
     async def work(watch: Watch) -> Submitted:
         lines.now = await watch.now()
@@ -284,6 +298,8 @@ class JsonLines:
         self._defaults = defaults
         self.now = 0
         """The store's clock, from which delays count."""
+        self.check_role: Callable[[object], None] = lambda _: None
+        """Refuses a role that its caller may not hand anything over for."""
 
     def __iter__(self) -> Iterator[Fields]:
         """Each with what holds for all of them."""
@@ -304,7 +320,9 @@ class JsonLines:
                 text = f"lines, line {number}, is longer than {LONGEST_TASK_LINE >> 20} MiB, which no task can be"
                 raise Refused("bad_line", text, where=f"line {number}")
             if line.strip():
-                yield number, self._timed({**self._defaults, **self._object(line, number)}, number)
+                fields = {**self._defaults, **self._object(line, number)}
+                self.check_role(fields.get("role"))
+                yield number, self._timed(fields, number)
 
     def _timed(self, fields: Fields, number: int) -> Fields:
         """With an instant where a delay stands."""
