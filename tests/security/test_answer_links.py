@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import random
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,12 @@ from allswell.app import make_watch, store_for
 from allswell.domain.access.answer_link import LINK_SECRET, VALID_FOR, LinkSecret, read_token
 from allswell.domain.ids import QuestionId
 from allswell.domain.question import REPLY, SKIP, AnswerAction, Option
-from allswell.engine.access.keys import LinkService
+from allswell.engine.access.gate import Gate
+from allswell.engine.access.keys import Keyring, LinkService
+from allswell.engine.ids import Ids
 from allswell.engine.watch import Watch
+from allswell.errors import Refused
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Stage, play
 from tests.interfaces.cli.upkeep import run
 from tests.interfaces.http.served import Answer, Served, serving, started
@@ -124,6 +129,28 @@ def test_each_link_costs_the_same_looks_whatever_is_wrong_with_it() -> None:
             seen.append(counting.calls)
         assert {"recall", "now", "view_question"} <= set(seen[0])
         assert seen == [seen[0]] * 4
+
+    play(scene)
+
+
+def test_a_wrong_secret_costs_the_same_looks_whatever_its_name() -> None:
+    """Else the time that an answer takes would tell which names have keys, and which of them are in use."""
+
+    async def scene(stage: Stage) -> None:
+        gate = Gate(engine_of(stage.watch), Ids(stage.clock.wall, random.Random(7).getrandbits))
+        texts = [(await gate.keyring.create(name, ["viewer"]))[1] for name in ("used", "unused")]
+        await gate.admit(texts[0])
+        seen = []
+        for name in ("used", "unused", "nobody", "used", "nobody"):
+            counting = Counting(stage.watch, [])
+            gate.keyring = Keyring(counting)  # type: ignore[arg-type]
+            with pytest.raises(Refused, match="not known here"):
+                await gate.admit(f"awk_{name}_{'A' * 43}")
+            seen.append(counting.calls)
+        assert seen == [["recall"]] * 5
+        gate.keyring = Keyring(counting := Counting(stage.watch, []))  # type: ignore[arg-type]
+        assert (await gate.admit(texts[0])).name == "used"
+        assert counting.calls == []
 
     play(scene)
 

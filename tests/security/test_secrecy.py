@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
 import zlib
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.access.key import secret_of, written
 from allswell.domain.worker.limits import Layers
 from allswell.runtime.host import packed, take_over
 from allswell.worker.handlers import WorkerPlan
@@ -137,6 +139,34 @@ def test_another_user_can_neither_read_a_store_nor_hold_it_up(
 def _lock(file: Path) -> None:
     with file.open("rb") as opened:
         flock(opened, LOCK_EX | LOCK_NB)
+
+
+_LISTENER = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as made:
+    made.bind(sys.argv[1])
+    os.chmod(sys.argv[1], 0o666)
+    made.listen()
+    print("listens", flush=True)
+    line, _ = made.accept()
+    print(line.recv(4096).decode(), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can listen as another user")
+def test_a_key_is_sent_to_no_socket_of_another_users(theirs: Path) -> None:
+    """Where a server listened in a folder that is open to others, another user can listen once it has ended."""
+    path = theirs / "s.sock"
+    theirs.chmod(0o777)
+    key = written("mine", secret_of(bytes(range(32))))
+    with subprocess.Popen([sys.executable, "-c", _LISTENER, str(path)], stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout is not None
+        assert listener.stdout.readline() == "listens\n"
+        said = as_root("tasks", cwd=theirs, ALLSWELL_STORE=f"http+unix://{path}", ALLSWELL_KEY=key)
+        heard = listener.stdout.read()
+    assert (said.returncode, "a key is sent only to" in said.stderr, heard) == (2, True, "\n"), said
 
 
 _PLANTS = {

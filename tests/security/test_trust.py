@@ -21,6 +21,10 @@ import pytest
 from allswell.app import make_watch, store_for
 from allswell.domain.access.key import secret_of, written
 from allswell.engine.access.keys import Keyring
+from allswell.settings import SETTINGS
+from allswell.settings.tables import KINDS
+from allswell.settings.trust import _TELLING
+from allswell.settings.values import SettingKind
 from tests import patience
 from tests.interfaces.cli.upkeep import Ran, at_terminal, run
 from tests.runtime.process.stage import until
@@ -382,6 +386,26 @@ def test_a_pull_puts_no_words_into_our_mouth(clone: Path, home: Path) -> None:
     assert "No receipts" in said[1].out
 
 
+@pytest.mark.parametrize("planted", ["file", "link"])
+def test_a_pull_does_not_say_which_steps_a_run_goes_on_with(clone: Path, home: Path, planted: str) -> None:
+    """Where a flow's own file is gone, its run goes on with the copy in its folder; a `git pull` can do both."""
+    flow = clone / "flow.yaml"
+    flow.write_text("name: f\nsteps:\n  - id: a\n    run: [sh, -c, exit 3]\n")
+    assert typed(clone, home, "run", "flow.yaml").code == 1
+    (copy,) = (clone / ".allswell" / "runs").glob("*/f/flow.yaml")
+    pulled = clone / "pulled" if planted == "link" else copy
+    copy.unlink()
+    pulled.write_text("name: f\nsteps:\n  - id: a\n    run: [touch, ran]\n")
+    if planted == "link":
+        pulled.chmod(0o600)  # as git makes it with a umask of 077
+        copy.symlink_to(pulled)
+    else:
+        pulled.chmod(0o644)
+    flow.unlink()
+    refused = typed(clone, home, "resume", copy.parent.parent.name)
+    assert (refused.code, str(copy) in refused.err, (clone / "ran").exists()) == (2, True, False), refused
+
+
 def test_a_pull_has_nothing_written_elsewhere_by_the_record_of_a_run(clone: Path, home: Path) -> None:
     """The files of a run lie below its folder, in one that is called after the flow."""
     assert typed(clone, home, "submit", "x").code == 0
@@ -663,11 +687,29 @@ def test_what_is_not_shown_is_counted(clone: Path, home: Path) -> None:
         ('[webhook_secrets]\n"evil.example" = "AWS_SECRET"\n', "webhook_secrets.evil.example = AWS_SECRET"),
         ('socket_speakers = "secret"\n', "socket_speakers = secret"),
         ('webhook_hosts = "private"\n', "webhook_hosts = private"),
+        ('[agents.a]\nresume = ["sh", "-c", "evil"]\n', "agents.a.resume = sh -c evil"),
+        ('[sinks.a]\nkind = "chat"\nhumans = ["mallory"]\n', "sinks.a.humans = mallory"),
+        ('[hooks.a]\nquestion = "{id}"\n', "hooks.a.question = {id}"),
     ],
 )
 def test_whoever_is_asked_sees_who_would_be_told_and_with_what(clone: Path, home: Path, text: str, shown: str) -> None:
     (clone / "allswell.toml").write_text(text)
     assert shown in at_terminal("trust", cwd=clone, columns=120, typed="n\n", HOME=str(home)).out
+
+
+def test_every_field_that_could_run_or_tell_something_is_shown() -> None:
+    """A new field is either shown to whoever is asked for trust, or listed here as one that can do no harm."""
+    harmless = {
+        *("role", "conflict_role", "kind", "hears", "quiet", "types", "task", "run", "payload"),  # names of tasks
+        *("pause_on_question", "first_call", "retry_pauses", "then", "usage_limits"),
+    }
+    texts = {
+        *(SettingKind.TEXT, SettingKind.COMMAND, SettingKind.CHOICE, SettingKind.PROSE, SettingKind.WORDS),
+        *(SettingKind.NAMES, SettingKind.ONE_OR_MORE, SettingKind.VARIABLES, SettingKind.ROUTES),
+    }
+    fields = {name for kind in KINDS for name, value in (kind.fields or {}).items() if value in texts}
+    fields |= {name.rpartition(".")[2] for name, setting in SETTINGS.items() if setting.kind in texts}
+    assert fields - _TELLING - harmless == set()
 
 
 def test_an_agent_cannot_trust(clone: Path, home: Path) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import os
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import SplitResult, urlsplit
@@ -18,8 +20,10 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from allswell.errors import Refused, Unavailable
+from allswell.store.files import user_name
 from allswell.timing.tracing import trace_headers
 
+_CREDENTIALS = struct.Struct("iII")
 _THREADS = 64
 _ANSWER_MOST = 256 << 20
 _SLACK = 15.0
@@ -50,6 +54,17 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+        _check_listener(self.sock, self._path)
+
+
+def _check_listener(line: socket.socket, path: str) -> None:
+    """`Refused` where another user listens: they may have put a socket into a folder that is open to them (`/tmp`)."""
+    _, user, _ = _CREDENTIALS.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user not in (0, os.geteuid()):
+        line.close()
+        text = f"{user_name(user)} listens at {path}, and a key is sent only to a server of your own user or of root"
+        hint = "let the server listen in a folder that only you can write to: `allswell serve --unix PATH`"
+        raise Refused("key_withheld", text, where="store", hint=hint)
 
 
 class _HttpCall(msgspec.Struct, frozen=True):

@@ -29,12 +29,15 @@ __all__ = ["Untrusted", "distrust", "known_paths", "trust_file", "trust_folder",
 
 _TELLING = frozenset(
     (
-        *("command", "acp", "function", "verify", "prompt", "cwd", "env", "pass_env", "defer", "account", "store"),
+        *("command", "acp", "resume", "function", "verify", "prompt", "cwd", "env", "pass_env", "defer", "account"),
+        *("store", "humans", "speaks_as", "question", "option", "text", "page"),
         *("url", "routes", "channel", "key", "database", "token_env", "secret_env", "secret_file", "webhook_secrets"),
         *("socket_speakers", "webhook_hosts", "allow_private", "public_url"),
     )
 )
-"""Names of settings and tables that say what would be run, and who would be called and told, with whose keys."""
+"""Names of settings and tables that say what would be run, and who would be called and told, with whose keys.
+
+Who would be heard belongs to them: humans in a chat, and hooks that answer questions."""
 
 
 @dataclass(frozen=True)

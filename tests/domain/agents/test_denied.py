@@ -448,13 +448,18 @@ def test_no_settings_of_others_switch_the_hook_off(
     }
 
 
-def test_a_hook_that_fails_lets_no_call_pass_that_might_have_to_wait() -> None:
-    for rules, code in (({"defer": ["Bash"]}, 2), ({"defer": []}, 0)):
+def test_a_hook_that_fails_lets_no_call_pass_that_might_have_to_wait(tmp_path: Path) -> None:
+    """Neither does one whose rules its agent has written anew."""
+
+    def exit_code(rules: object, *, written: str | None = None) -> int:
+        text = json.dumps(rules)
+        (tmp_path / "rules").write_text(text if written is None else written)
+        words = (permission_hook.__file__, str(tmp_path / "rules"), permission_hook.digest_of(text.encode()))
         done = subprocess.run(
-            [sys.executable, "-I", "-S", permission_hook.__file__, json.dumps(rules)],
-            input="no JSON",
-            capture_output=True,
-            text=True,
-            check=False,
+            [sys.executable, "-I", "-S", *words], input="no JSON", capture_output=True, text=True, check=False
         )
-        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stdout == ""
+        return done.returncode
+
+    assert [exit_code({"defer": names}) for names in (["Bash"], [])] == [2, 0]
+    assert exit_code({"defer": ["Bash"]}, written='{"defer": []}') == 2

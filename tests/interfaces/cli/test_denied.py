@@ -157,7 +157,8 @@ def test_an_allowance_is_spent_by_the_next_attempt(shell: Shell, tmp_path: Path)
 DEFERS = """\
 import json, pathlib, subprocess, sys
 printed = pathlib.Path({captured!r})
-settings = [word.partition("=")[2] for word in sys.argv if word.startswith("--settings=")]
+settings = [pathlib.Path(word.partition("=")[2]).read_text() for word in sys.argv if word.startswith("--settings=")]
+pathlib.Path("argv").write_text(json.dumps(sys.argv))
 pathlib.Path("settings").write_text(json.dumps(settings))
 if "--resume" not in sys.argv:
     sys.stdout.write((printed / "claude-deferred.jsonl").read_text())
@@ -165,6 +166,7 @@ if "--resume" not in sys.argv:
 (plugin,) = [word.partition("=")[2] for word in sys.argv if word.startswith("--plugin-dir=")]
 hooks = json.loads((pathlib.Path(plugin) / "hooks" / "hooks.json").read_text())["hooks"]["PreToolUse"]
 hook = hooks[0]["hooks"][0]
+pathlib.Path("hook").write_text(json.dumps(hook))
 answers = []
 for number in ("toolu_1", "toolu_2"):
     event = {{"tool_name": "Bash", "tool_input": {{"command": "ls -la"}}, "tool_use_id": number}}
@@ -178,7 +180,7 @@ sys.stdout.write((printed / "claude-success.jsonl").read_text())
 def test_what_is_allowed_in_a_session_that_goes_on_is_that_call_once(shell: Shell, gives_up: str) -> None:
     """An agent that may make a call once cannot make it again, nor switch the hook off by settings in its folder."""
     Path(gives_up).write_text(f"#!{sys.executable}\n{DEFERS.format(captured=str(CAPTURED))}")
-    (shell.folder / "own.json").write_text('{"model": "x", "disableAllHooks": true}')
+    (shell.folder / "own.json").write_text('{"model": "x", "disableAllHooks": true, "env": {"KEY": "sk-secret"}}')
     settings = f'[agents.claude]\ncommand = ["{gives_up}", "-p", "{{prompt}}"]\ndefer = ["Bash"]\n'
     (shell.folder / "allswell.toml").write_text(settings)
     own = ("--settings", "own.json", "-p", "do it")
@@ -186,9 +188,12 @@ def test_what_is_allowed_in_a_session_that_goes_on_is_that_call_once(shell: Shel
     (kept,) = json.loads((shell.folder / "settings").read_text())
     assert json.loads(kept)["model"] == "x"
     assert json.loads(kept)["disableAllHooks"] is False
+    assert "sk-secret" in kept
+    assert "sk-secret" not in (shell.folder / "argv").read_text(), "every user of the machine can read a command line"
     shell("answer", "night", "allow")
     shell("run", "--resume", "night")
     assert json.loads((shell.folder / "answers").read_text()) == ["allow", "defer"]
+    assert "ls -la" not in (shell.folder / "hook").read_text(), "neither does one say which call was allowed"
     (shell.folder / "own.json").unlink()
     said = shell("run", "--agent", "claude", "--", gives_up, *own, code=None)
     assert "calls that match `defer` cannot be made to wait for a human: No such file" in " ".join(said.stderr.split())

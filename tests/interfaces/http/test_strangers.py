@@ -399,6 +399,24 @@ def test_unsigned_posts_use_up_nothing_and_learn_no_name(tmp_path: Path) -> None
                 assert (one.status, one.json) == (other.status, other.json)
 
 
+def test_a_stranger_at_the_page_learns_no_name(few_files: Served) -> None:
+    """Whether a name has a key, what it is for and how it stands is told to who shows its link or session alone."""
+
+    def answers(name: str) -> tuple[tuple[int, bytes], ...]:
+        cookie = {"Cookie": f"allswell-{few_files.place[1]}=aws_{name}_{'A' * 43}"}
+        told = []
+        for call in (("POST", "/enter", f"link=awl_{name}_{'A' * 22}", {}), ("GET", "/live/tasks", None, cookie)):
+            with contextlib.closing(few_files.connect()) as connection:
+                connection.request(*call)
+                answer = connection.getresponse()
+                told.append((answer.status, answer.read()))
+        return tuple(told)
+
+    names = ("viewer", "ada", "gone", "short", "nobody")
+    assert {answers(name) for name in names} == {answers("nobody")}
+    assert [status for status, _ in answers("nobody")] == [401, 401]
+
+
 def test_a_kind_of_trouble_is_logged_once_a_minute_with_a_count() -> None:
     now = [0.0]
     seldom = OncePerMinute(lambda: now[0])

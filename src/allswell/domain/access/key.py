@@ -259,8 +259,11 @@ def with_link(sessions: Sessions, secret: str, now: Millis) -> Sessions:
     return replace(sessions, link=LoginLink(hash_of(secret), Millis(now + LINK_LASTS)))
 
 
-def exchanged(sessions: Sessions, link: str, secret: str, key: Key, now: Millis) -> Sessions:
-    """The link used up, and a session opened for it; otherwise `Refused`."""
+def exchanged(sessions: Sessions, link: str, secret: str, key: Key | None, now: Millis) -> Sessions:
+    """The link used up, and a session opened for it; otherwise `Refused`.
+
+    A stranger is told nothing about any name: how things stand with its key counts only behind its own link.
+    """
     kept = sessions.link
     if kept is None or not compare_digest(hash_of(link), kept.hash):
         raise _no_link("bad_link", "this link is not known here, or a newer one has taken its place")
@@ -268,7 +271,7 @@ def exchanged(sessions: Sessions, link: str, secret: str, key: Key, now: Millis)
         raise _no_link("link_used", "this link was used already: it works once")
     if now >= kept.expires_at:
         raise _no_link("link_expired", "this link is too old: it works for ten minutes")
-    return opened(replace(sessions, link=replace(kept, used=True)), secret, key, now)
+    return opened(replace(sessions, link=replace(kept, used=True)), secret, check_holds(key, now), now)
 
 
 def opened(sessions: Sessions, secret: str, key: Key, now: Millis) -> Sessions:
@@ -284,11 +287,11 @@ def closed(sessions: Sessions, secret: str) -> Sessions:
     return replace(sessions, open=tuple(one for one in sessions.open if not compare_digest(one.hash, hashed)))
 
 
-def check_session(sessions: Sessions, secret: str, key: Key, now: Millis) -> BrowserSession:
-    """The session of this secret, if it holds; `key` is one that holds."""
+def check_session(sessions: Sessions, secret: str, key: Key | None, now: Millis) -> BrowserSession:
+    """The session of this secret, if it and its key hold. A stranger is told nothing about any name."""
     hashed = hash_of(secret)
     for one in sessions.open:
-        if compare_digest(one.hash, hashed) and _holds(one, key, now):
+        if compare_digest(one.hash, hashed) and _holds(one, check_holds(key, now), now):
             return one
     raise Refused("session_over", "you are not logged in any more", where="cookie", hint="log in again")
 

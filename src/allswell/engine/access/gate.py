@@ -536,7 +536,14 @@ class Gate:
         if parts is None:
             raise Refused("bad_key", "this is not a key of Allswell's", where="Authorization")
         name, secret = parts
-        return check_key(await self._find(name), secret, Millis(self._behind.clock.wall()))
+        remembered = self._remembered(name) is not None
+        key = await self._find(name)
+        try:
+            return check_key(key, secret, Millis(self._behind.clock.wall()))
+        except Refused:
+            if remembered:  # or the time that an answer takes would tell which names are in use
+                await self.keyring.find(name)
+            raise
 
     async def until_over(self, key: Key) -> NoReturn:
         """For calls that last: `Refused` within seconds once this key was revoked, has run out or was made anew."""
@@ -553,14 +560,18 @@ class Gate:
 
     async def _find(self, name: str) -> Key | None:
         now = self._behind.clock.monotonic()
-        known = self._known.get(name)
-        if known is not None and now - known[1] < REMEMBERED:
+        known = self._remembered(name)
+        if known is not None:
             return known[0]
         if len(self._known) >= _MOST:
             self._known.clear()
         found = await self.keyring.find(name)
         self._known[name] = (found, now)
         return found
+
+    def _remembered(self, name: str) -> tuple[Key | None, int] | None:
+        known = self._known.get(name)
+        return known if known is not None and self._behind.clock.monotonic() - known[1] < REMEMBERED else None
 
     def forget(self, name: str) -> None:
         """Look this key up again: it was changed here."""

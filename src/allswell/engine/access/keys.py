@@ -316,21 +316,26 @@ class LoginService:
             raise Refused("bad_link", "this is not a link of Allswell's; was it copied whole?", where="link")
         name, link_secret = parts
         now, secret = await self._watch.now(), secret_of(os.urandom(SECRET_BYTES))
-        key = check_holds(await self._keyring.find(name), now)
-        check_act(key, Operation.LOOK)
-        await _change(self._watch, name, lambda before: exchanged(before, link_secret, secret, key, now))
-        return await self._told(key, secret, "link")
+        key = await self._keyring.find(name)
+
+        def enters(before: Sessions) -> Sessions:
+            after = exchanged(before, link_secret, secret, key, now)
+            check_act(check_holds(key, now), Operation.LOOK)
+            return after
+
+        await _change(self._watch, name, enters)
+        return await self._told(name, secret, "link")
 
     async def log_in(self, key: Key) -> str:
         """Open a session for a key that was shown; what the browser is to show from now on."""
         check_act(key, Operation.LOOK)
         now, secret = await self._watch.now(), secret_of(os.urandom(SECRET_BYTES))
         await _change(self._watch, key.name, lambda before: opened(before, secret, key, now))
-        return await self._told(key, secret, "key")
+        return await self._told(key.name, secret, "key")
 
-    async def _told(self, key: Key, secret: str, how: str) -> str:
-        await self._watch.notice(Event("session_opened", data={"name": key.name, "how": how}))
-        return shown(SESSION_MARK, key.name, secret)
+    async def _told(self, name: str, secret: str, how: str) -> str:
+        await self._watch.notice(Event("session_opened", data={"name": name, "how": how}))
+        return shown(SESSION_MARK, name, secret)
 
     async def known(self, cookie: str) -> LoggedIn:
         """The session of this cookie; `Refused` if it is not, or no longer, logged in."""
@@ -339,19 +344,19 @@ class LoginService:
         if met is not None and clock.monotonic() - met[2] < REMEMBERED:
             who, sessions, _ = met
             now = Millis(clock.wall())
-            check_session(sessions, who.secret, check_holds(who.key, now), now)
+            check_session(sessions, who.secret, who.key, now)
             return who
         parts = session_parts_of(SESSION_MARK, cookie)
         if parts is None:
             raise Refused("no_session", "log in first", where="cookie")
         name, secret = parts
         now = await self._watch.now()
-        key = check_holds(await self._keyring.find(name), now)
+        key = await self._keyring.find(name)
         sessions = await _read(self._watch, name)
         check_session(sessions, secret, key, now)
         if len(self._known) >= _MOST:
             self._known.clear()
-        who = LoggedIn(key, secret)
+        who = LoggedIn(check_holds(key, now), secret)
         self._known[cookie] = (who, sessions, clock.monotonic())
         return who
 

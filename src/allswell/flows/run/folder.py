@@ -34,13 +34,23 @@ from allswell.domain.ids import file_name, is_file_name
 from allswell.domain.receipts.step import Artifact, Capture, PartialArtifact, StepChanges, StepReceipt, TimeoutRecord
 from allswell.errors import Refused, Unavailable
 from allswell.flows.spec import OutputSpec
-from allswell.runtime.workspace.files import Files, open_folder, open_plain, open_there, own_folder, read, read_lines
+from allswell.runtime.workspace.files import (
+    Files,
+    open_folder,
+    open_plain,
+    open_there,
+    own_folder,
+    read,
+    read_file,
+    read_lines,
+)
 from allswell.store.files import make as make_state_folder
 
 RUNS = "runs"
 _RECORD = "run.json"
 _CHANGES = "changes"
 _LOCK = "lock"
+_SOURCE_MOST = 64 << 20
 _ENCODE = msgspec.json.Encoder()
 
 
@@ -119,6 +129,10 @@ class RunBase:
     def keep_record(self) -> None:
         """Write the record anew."""
         self._replace(self.path / _RECORD, self.record)
+
+    def read_source(self) -> bytes:
+        """The flow as it was started; `OSError` if the file is missing, a link, or none of ours: its steps are run."""
+        return read_file(self.source, _SOURCE_MOST)
 
     def shown(self, path: Path) -> str:
         """A path as seen from the folder in which the flow runs."""

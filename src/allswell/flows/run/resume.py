@@ -56,7 +56,7 @@ from allswell.runtime.workspace.snapshot import take
 def changes_in_file(base: RunBase, now: bytes) -> str:
     """What has changed in the flow's file since the run was started, as a diff; empty if nothing has."""
     try:
-        before = base.source.read_bytes()
+        before = base.read_source()
     except OSError:
         before = b""
     if before == now:
@@ -194,7 +194,10 @@ async def as_it_is(watch: Watch, base: RunBase, standing: RunStatus, source: byt
     """Whether the store's run goes on as it is; otherwise what is left is done in another one."""
     if not standing.open or standing.stuck or standing.row is None or await _is_used_up(watch, standing.row):
         return False
-    return base.source.is_file() and base.source.read_bytes() == source
+    try:
+        return base.read_source() == source
+    except OSError:
+        return False
 
 
 async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy) -> tuple[RunBase, RunId]:

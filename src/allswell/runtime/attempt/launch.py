@@ -45,6 +45,7 @@ from allswell.domain.values import on_one_line, quoted
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agent_socket import SECRET, VARIABLE, outsiders_may_speak
+from allswell.runtime.attempt.permission_hook import digest_of
 from allswell.runtime.attempt.warm import MESSAGE, ends_of, last_receipt, warmth_of_agent, warmth_of_command, with_spent
 from allswell.runtime.host import boot_id
 from allswell.runtime.process import (
@@ -672,7 +673,8 @@ class _Feeder:
 _HOOK = Path(__file__).with_name("permission_hook.py")
 _SECONDS = 30
 _SETTINGS_MOST = 64 << 10
-"""Bytes of a file of settings that a command names: they become one word of it."""
+"""Bytes of a file of settings that a command names."""
+_KEPT_SETTINGS, _RULES = "attempt-settings.json", "rules.json"
 
 
 class PermissionPlugin:
@@ -683,7 +685,8 @@ class PermissionPlugin:
     holds for that call alone, by its id. `context` is told along with the decision.
 
     Settings that lie in the attempt's folder (`.claude/settings.json`) can switch hooks and plugins off. Where calls
-    are to wait, settings of our own on the command line, which count for more, keep them on.
+    are to wait, settings that the command line names, which count for more, keep them on. They are in a file: with what
+    the command's own settings hold, keys included, they must not stand where every user of the machine can read them.
     """
 
     def __init__(
@@ -691,22 +694,26 @@ class PermissionPlugin:
     ) -> None:
         self._settings = _settings_for(order) if patterns else ""
         self._folder = Path(tempfile.mkdtemp(prefix="allswell-permissions-"))
-        rules = hook_rules(decision, patterns, same_session=bool(order.warmth.session), context=context)
-        args = ["-I", "-S", str(_HOOK), json.dumps(rules)]
+        rules = json.dumps(hook_rules(decision, patterns, same_session=bool(order.warmth.session), context=context))
+        args = ["-I", "-S", str(_HOOK), str(self._folder / _RULES), digest_of(rules.encode())]
         hook = {"type": "command", "command": sys.executable, "args": args, "timeout": _SECONDS}
         plain = not patterns and decision is not None and decision.tool.replace("_", "").isalnum()
         matcher = decision.tool if plain and decision is not None else "*"
         hooks = {"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [hook]}]}}
         try:
-            self._write(".claude-plugin", "plugin.json", {"name": PLUGIN, "version": "1.0.0"})
-            self._write("hooks", "hooks.json", hooks)
+            self._write(".claude-plugin/plugin.json", json.dumps({"name": PLUGIN, "version": "1.0.0"}))
+            self._write("hooks/hooks.json", json.dumps(hooks))
+            self._write(_RULES, rules)
+            if self._settings:
+                self._write(_KEPT_SETTINGS, self._settings)
         except OSError:
             self.remove()
             raise
 
-    def _write(self, folder: str, name: str, content: object) -> None:
-        (self._folder / folder).mkdir()
-        (self._folder / folder / name).write_text(json.dumps(content))
+    def _write(self, name: str, text: str) -> None:
+        path = self._folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
     def added_to(self, argv: Sequence[str]) -> tuple[str, ...]:
         """The command with the plugin."""
@@ -714,7 +721,7 @@ class PermissionPlugin:
         if not self._settings:
             return (argv[0], plugin, *argv[1:])
         program, *others = without_settings(argv)[0]
-        return (program, plugin, f"--settings={self._settings}", *others)
+        return (program, plugin, f"--settings={self._folder / _KEPT_SETTINGS}", *others)
 
     def remove(self) -> None:
         """Take its files away."""
