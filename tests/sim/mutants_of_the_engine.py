@@ -319,10 +319,9 @@ def need_that_ended_before_is_overlooked() -> Iterator[None]:
 def batches_that_name_the_same_are_sent_at_once() -> Iterator[None]:
     """Both fences of a repeated claim are down: the batches do not wait for each other, nor for the claim's lock."""
 
+    @transaction._statement
     async def find_claimed(self: Any, command: Any) -> Any:
-        with self._statement:
-            await self._store.give_way("find_claimed")
-            return list(self._base.tables.claimed.get(command, ()))
+        return list(self._base.tables.claimed.get(command, ()))
 
     with (
         patch.object(unit_of_work.BatchPlan, "meets", lambda *_: False),
