@@ -9,8 +9,8 @@ from allswell import LeaseLost, Refused, Unavailable
 from allswell.domain.ids import AgentId, CommandId, TaskId, Token
 from allswell.domain.lease.late import afterwards
 from allswell.domain.rules.command import Cancel, Command, Complete, NewTask, Release, Submit
-from allswell.engine.group_commit import Batch, Wait
-from allswell.engine.plan import BatchResult
+from allswell.engine.group_commit import Batch
+from allswell.engine.unit_of_work import BatchResult, Wait
 from allswell.errors import Bug
 from allswell.store.port import RowChanges
 from allswell.testing.sim.process import engine_of

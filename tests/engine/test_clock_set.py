@@ -336,7 +336,7 @@ def test_the_sweeper_settles_without_being_asked() -> None:
         clock.jump_wall(-YEAR)
         async with process(store.another(), clock, None) as watch:
             sweeper: Sweeper = engine_of(watch).sweeper
-            assert not sweeper.jumped
+            assert not sweeper.clocks.jumped
             assert await sweeper.sweep() == 0.0
             assert (await watch._engine.store.view_agenda()).stands == 0
             assert 29_000 < await left(watch, (await watch.tasks())[0].task.id) < HOUR

@@ -8,7 +8,7 @@ import pytest
 from allswell import Policy, make_watch
 from allswell.domain.ids import AgentId
 from allswell.engine import sweeper
-from allswell.engine.group_commit import commit
+from allswell.engine.unit_of_work import commit
 from allswell.store.clock import DueTimer
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Store

@@ -18,6 +18,7 @@ from allswell.engine.ids import Ids
 from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.testing.sim.process import engine_of
+from allswell.views.status import ServicesShape
 from tests.engine.stage import Stage, play
 
 USD = 1_000_000
@@ -205,6 +206,31 @@ def test_a_day_that_is_over_opens_by_itself() -> None:
         await watch.answer(question.id, "wait")
         assert await watch.claim(agent="ada") is None
         assert await watch.claim(agent="ada", wait="25h") is not None
+
+    play(scene)
+
+
+def test_a_run_that_has_cost_what_it_may_stays_shut_wherever_the_clock_is_set_to() -> None:
+    """Only an answer opens it: that it is shut for good does not hang on the far moment that programs read."""
+
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        run = await watch.open_run("night", max_cost_usd=1)
+        for name in ("a", "b"):
+            await watch.submit(name, run=run)
+        lease = await watch.claim(agent="ada")
+        assert lease is not None
+        await lease.spend(Expense(USD))
+        await lease.complete(None)
+        assert await lease.hold_to_budgets(Budgets())
+        stage.clock.jump_wall(11 * 365 * 86_400_000)
+        await watch.sweep_once()
+        assert await watch.claim(agent="ada") is None
+        (row,) = ServicesShape.of(await watch.views.view_services(), await watch.now()).services
+        assert row.parked_until_at is not None
+        (question,) = await watch.questions()
+        await watch.answer(question.id, "go_on")
+        assert await watch.claim(agent="ada", wait="10s") is not None
 
     play(scene)
 

@@ -15,8 +15,7 @@ from allswell.domain.run import lifecycle, run
 from allswell.domain.run.run import Run
 from allswell.domain.task import aggregate, fanout
 from allswell.engine import engine
-from allswell.engine.plan import BatchPlan
-from allswell.engine.unit_of_work import UnitOfWork
+from allswell.engine.unit_of_work import BatchPlan, UnitOfWork
 from tests.sim.planting import everywhere, mutant
 
 

@@ -15,7 +15,7 @@ from allswell.domain.lease import claim, expiry, holder
 from allswell.domain.rules.decide import RULES
 from allswell.domain.task import aggregate, fanout, submit
 from allswell.domain.task.model import ReadyTask
-from allswell.engine import engine, group_commit, plan, sweeper, unit_of_work
+from allswell.engine import engine, sweeper, unit_of_work
 from allswell.store import port
 from allswell.store.memory import store as views
 from allswell.store.memory import tables, transaction
@@ -86,7 +86,7 @@ def waiter_within_a_batch_is_overlooked() -> Iterator[None]:
 @mutant
 def picked_rows_are_not_read_again() -> Iterator[None]:
     """What was seen ready is handed out, even if someone was quicker between the look and the lock."""
-    right = plan._load
+    right = unit_of_work._load
 
     async def load(tx: Any, book_: Any, picked: Any, *, bars: bool) -> None:
         await right(tx, book_, picked, bars=bars)
@@ -96,7 +96,7 @@ def picked_rows_are_not_read_again() -> Iterator[None]:
                 ready = ReadyTask(id_, known.task.lane, 0)
                 book_.cases[id_] = replace(known, ready=ready, waits=())
 
-    with everywhere("_load", load, plan):
+    with everywhere("_load", load, unit_of_work):
         yield
 
 
@@ -195,7 +195,7 @@ def parked_service_is_handed_out() -> Iterator[None]:
     def open_lanes(claim_: Any, lanes: Any, parked: Mapping[str, Any], now: Any) -> Any:
         return right(claim_, lanes, {}, now)
 
-    with everywhere("open_lanes", open_lanes, plan):
+    with everywhere("open_lanes", open_lanes, unit_of_work):
         yield
 
 
@@ -260,7 +260,7 @@ def unknown_commit_is_taken_for_undone() -> Iterator[None]:
 
 @mutant
 def conflict_is_not_decided_anew() -> Iterator[None]:
-    with everywhere("CONFLICTS_MOST", 1, group_commit):
+    with everywhere("CONFLICTS_MOST", 1, unit_of_work):
         yield
 
 
@@ -319,13 +319,12 @@ def need_that_ended_before_is_overlooked() -> Iterator[None]:
 def batches_that_name_the_same_are_sent_at_once() -> Iterator[None]:
     """Both fences of a repeated claim are down: the batches do not wait for each other, nor for the claim's lock."""
 
+    @transaction._statement
     async def find_claimed(self: Any, command: Any) -> Any:
-        with self._statement:
-            await self._store.give_way("find_claimed")
-            return list(self._base.tables.claimed.get(command, ()))
+        return list(self._base.tables.claimed.get(command, ()))
 
     with (
-        patch.object(plan.BatchPlan, "meets", lambda *_: False),
+        patch.object(unit_of_work.BatchPlan, "meets", lambda *_: False),
         patch.object(transaction.MemoryTransaction, "find_claimed", find_claimed),
     ):
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -25,11 +25,10 @@ from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep, R
 from allswell.domain.rules.decide import decide
 from allswell.domain.rules.rule import LaneKey, RowSnapshot
 from allswell.engine.backend import Claimed, TellsOfWait, log_wait, open_patiently
-from allswell.engine.group_commit import Batch, Batcher, Wait, commit
-from allswell.engine.plan import BatchPlan, BatchResult, perform
+from allswell.engine.group_commit import Batch, Batcher
 from allswell.engine.sweeper import Sweeper
 from allswell.engine.timings import DEFAULT_PACE, Timings
-from allswell.engine.unit_of_work import CommitEffects
+from allswell.engine.unit_of_work import BatchPlan, BatchResult, CommitEffects, Wait, commit, perform
 from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.clock import SetBack
@@ -217,7 +216,7 @@ class Engine:
     def record_here(self, step: RecordStep) -> bool:
         """The short way for a step that comes from a thread; False: go the long way, through the engine's loop."""
         lease = self._flows.get(step.flow)
-        if self._short_way is None or lease is None or self.sweeper.jumped:
+        if self._short_way is None or lease is None or self.sweeper.clocks.jumped:
             return False
         decide_it = partial(self._decide_step, step)
         try:
@@ -338,7 +337,7 @@ class Engine:
     async def _record_alone(self, step: RecordStep) -> bool:
         """The short way for a step that comes by itself; False: it goes the long way, which knows it if it was done."""
         lease = self._flows.get(step.flow)
-        if self._short_way is None or lease is None or self.sweeper.jumped:
+        if self._short_way is None or lease is None or self.sweeper.clocks.jumped:
             return False
         try:
             return await self._short_way.record(lease, partial(self._decide_step, step))
@@ -353,19 +352,18 @@ class Engine:
         await self._learn_lanes(plan)
         tried = False
 
-        def work(tx: Transaction) -> Awaitable[BatchResult]:
+        def work(tx: Transaction) -> Coroutine[Any, Any, BatchResult]:
             nonlocal tried
             careful, tried = tried, True
             return perform(tx, plan, self._lanes, self.rng, careful=careful)
 
         call = _nothing if silent else self._call
+        clocks = self.sweeper.clocks
         while True:
-            if self.sweeper.jumped:
-                await self.sweeper.mind_the_clock()
             try:
-                return await commit(self.store, self.sweeper.minding(work), call=call, durable=durable, wait=wait)
-            except SetBack:  # in this very moment, or before this process was there
-                await self.sweeper.settle()
+                return await commit(self.store, work, clocks=clocks, call=call, durable=durable, wait=wait)
+            except SetBack:  # seen by this process, or before it was there
+                await (self.sweeper.mind_the_clock() if clocks.jumped else self.sweeper.settle())
 
     async def _learn_lanes(self, plan: BatchPlan) -> None:
         """Have the store intern the lanes that are new to us; what no store can hold is refused when it is decided."""
@@ -392,8 +390,9 @@ class Engine:
             self.ready.fire()
         if news.events:
             self.journal.fire()
-        self.sweeper.owe(news)
-        self.sweeper.hear(news)
+        if news.spreads or news.due is not None:
+            self.sweeper.owe(news)
+            self.sweeper.hear(news)
 
     def _call(self, news: CommitEffects) -> Wakeup:
         """The wake-up call to other processes about a commit."""

@@ -27,65 +27,12 @@ from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from allswell.domain.rules.command import Command
-from allswell.engine.plan import BatchPlan, BatchResult
 from allswell.engine.timings import Timings
-from allswell.engine.unit_of_work import CommitEffects
+from allswell.engine.unit_of_work import BatchPlan, BatchResult, CommitEffects, Wait
 from allswell.errors import AllswellError, Bug, Unavailable
-from allswell.store.port import NOTHING, CommitUnknown, RowConflict, Store, Transaction, Wakeup
 
 C = TypeVar("C", bound=Command)
-Work = Callable[[Transaction], Awaitable[BatchResult]]
-Wait = Callable[[Unavailable], Awaitable[bool]]
-"""Pauses while the store cannot be reached; whether a caller still waits for the outcome."""
 BATCH_MOST = 500
-CONFLICTS_MOST = 20
-
-
-async def commit(
-    store: Store,
-    work: Work,
-    *,
-    call: Callable[[CommitEffects], Wakeup] = lambda _: NOTHING,
-    durable: bool = True,
-    wait: Wait | None = None,
-) -> BatchResult:
-    """Run one unit of work to a known end: committed, or an error that says nothing was.
-
-    `call` is the wake-up call to other processes; the store may send it along with the commit.
-
-    Work that cannot be recognised when it is done twice (a claim without an id) gives `wait`: then the store is asked
-    again and again what became of a lost commit, for as long as a caller waits.
-    """
-    done: list[BatchResult] = []
-
-    async def remember(tx: Transaction) -> BatchResult:
-        performed = await work(tx)
-        tx.call = call(performed.news)
-        done.append(performed)
-        return performed
-
-    conflicts = 0
-    while True:
-        done.clear()
-        try:
-            return await store.transact(remember, durable=durable)
-        except CommitUnknown as lost:
-            if await _took_place(store, lost.ticket, wait):
-                store.announce(call(done[0].news))
-                return done[0]
-        except RowConflict as conflict:
-            conflicts += 1
-            if conflicts >= CONFLICTS_MOST:
-                raise Bug(f"a batch met the same conflict {conflicts} times: {conflict}") from conflict
-
-
-async def _took_place(store: Store, ticket: str, wait: Wait | None) -> bool:
-    while True:
-        try:
-            return await store.outcome(ticket)
-        except Unavailable as error:
-            if wait is None or not await wait(error):
-                raise
 
 
 class WaitingCommand(Generic[C]):

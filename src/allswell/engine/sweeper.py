@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from allswell.domain.duration import show
-from allswell.domain.ids import AgentId, RunId, TaskId
+from allswell.domain.ids import AgentId, Millis, RunId, TaskId
 from allswell.domain.lease.clock_change import (
     ClockAdjustment,
     distance_note,
@@ -34,15 +35,21 @@ from allswell.domain.rules.command import Command
 from allswell.domain.rules.event import Event
 from allswell.domain.run.lifecycle import TickRun
 from allswell.domain.task.fanout import working_off
-from allswell.engine.group_commit import Work, commit
-from allswell.engine.plan import BatchPlan, BatchResult, perform
 from allswell.engine.timings import Timings
-from allswell.engine.unit_of_work import CommitEffects, cases_of
+from allswell.engine.unit_of_work import BatchPlan, BatchResult, CommitEffects, Work, cases_of, commit, perform
 from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, Unavailable
-from allswell.store.clock import DISTANCE, ClockMoveWrites, ClockReading, DueTimer, OwnClock, SetBack, settling_of
+from allswell.store.clock import (
+    DISTANCE,
+    ClockMoveWrites,
+    ClockReading,
+    DueTimer,
+    OwnClock,
+    SetBack,
+    settling_of,
+)
 from allswell.store.port import CommitUnknown, LockKind, RowChanges, RowRequest, Store, Transaction, Wakeup
-from allswell.timing.clock import Clock, look_at
+from allswell.timing.clock import Clock, MachineClocks
 
 # What happens by itself: timers that fall due, and consequences that are worked off in chunks.
 #
@@ -54,13 +61,6 @@ CHUNK = 500
 """The most rows that one transaction of a sweeper touches."""
 
 
-async def look(tx: Transaction) -> tuple[Sequence[DueTimer], Sequence[str]]:
-    """What has fallen due, those of tasks first, and which consequences are waiting. Only hints: nothing is locked."""
-    now = await tx.now()
-    dues = sorted(await tx.find_due(now, CHUNK), key=lambda due: (_is_run(due), due.owner))
-    return dues, await tx.find_spreads(CHUNK)
-
-
 async def find_spreads(tx: Transaction) -> Sequence[str]:
     """Which consequences are waiting."""
     return await tx.find_spreads(CHUNK)
@@ -68,6 +68,8 @@ async def find_spreads(tx: Transaction) -> Sequence[str]:
 
 async def tick(tx: Transaction, dues: Sequence[DueTimer]) -> BatchResult:
     """Let time pass for these timers' owners; whether each was handled is its answer."""
+    if not dues:
+        return BatchResult([], CommitEffects())
     commands: list[Command] = [
         TickRun(RunId(due.owner)) if _is_run(due) else Tick(TaskId(due.owner), due.agent) for due in dues
     ]
@@ -119,16 +121,13 @@ class Sweeper:
         machine: str | None,
     ) -> None:
         self._store = store
-        self._clock = clock
         self._pace = pace
         self._rng = rng
         self._tell = tell
         self._call = call
         self._machine = machine
         """Whose clocks these are; without it, nothing is kept in the store, nor compared with it."""
-        self._set, self._slept = self._distances()
-        """How far the wall was ahead of the boottime when that was last looked at, where another figure means that it
-        was set; and how long the machine had slept by then."""
+        self.clocks = MachineClocks(clock, tolerated=pace.clock_jump, of_server=store.shared_clock)
         self._count = 0
         """How often the store had been settled by then."""
         self._minding = asyncio.Lock()
@@ -177,7 +176,7 @@ class Sweeper:
                 await asyncio.sleep(self._pace.sweep_busy * (0.5 + self._rng()))
 
     async def _spread_one(self, id_: str) -> bool:
-        return await self._guarded([id_], lambda tx: spread(tx, id_))
+        return await self._guarded(id_, lambda tx: spread(tx, id_))
 
     async def work(self) -> None:
         """Enforce time limits until cancelled."""
@@ -200,7 +199,7 @@ class Sweeper:
 
     async def sweep(self) -> float:
         """One look at the agenda, and one round of work if there is any; how long to sleep until the next, in s."""
-        if self.jumped:
+        if self.clocks.jumped:
             await self.mind_the_clock()
         agenda = await self._store.view_agenda()
         if agenda.stands:
@@ -212,41 +211,54 @@ class Sweeper:
             sleep = most if due is None else min(most, (due - agenda.now) / 1000)
             self._next_look = agenda.now + sleep * 1000
             return sleep
-        dues, spreads = await self._store.transact(look, durable=False)
         loop_now = asyncio.get_running_loop().time()
         self._set_aside = {owner: until for owner, until in self._set_aside.items() if until > loop_now}
-        dues = [due for due in dues if due.owner not in self._set_aside]
-        worked = bool(dues) and await self._tick(dues)
+        worked, spreads = await self._look_and_tick(agenda.now)
         for id_ in spreads:
             if id_ not in self._set_aside:
                 worked = await self._spread_one(id_) or worked
         return 0.0 if worked else self._pace.sweep_busy * (0.5 + self._rng())
 
-    async def _tick(self, dues: Sequence[DueTimer]) -> bool:
-        """Handle timers together; if that breaks as a whole, one by one, so that only the sick one is set aside."""
-        owners = [due.owner for due in dues]
-        if len(dues) == 1:
-            return await self._guarded(owners, lambda tx: tick(tx, dues))
+    async def _look_and_tick(self, now: Millis) -> tuple[bool, Sequence[str]]:
+        """Handle the timers that are due, and find the consequences that wait, in one transaction.
+
+        If that breaks as a whole, timers are handled one by one, so that only the sick one is set aside.
+        """
+        dues: Sequence[DueTimer] = ()
+        spreads: Sequence[str] = ()
+
+        async def look_and_tick(tx: Transaction) -> BatchResult:
+            nonlocal dues, spreads
+            due_now = [due for due in await tx.find_due(now, CHUNK) if due.owner not in self._set_aside]
+            dues = sorted(due_now, key=lambda due: (_is_run(due), due.owner))
+            spreads = await tx.find_spreads(CHUNK)
+            return await tick(tx, dues)
+
         try:
-            return await self._handle(owners, lambda tx: tick(tx, dues))
+            performed = await commit(self._store, look_and_tick, clocks=self.clocks, call=self._call)
         except (Unavailable, CommitUnknown, SetBack):
             raise
         except Exception:
+            if not dues:
+                raise
             log.exception("handling %d timers together failed; trying them one by one", len(dues))
-        return any([await self._tick([due]) for due in dues])
+            each = [await self._guarded(due.owner, partial(tick, dues=[due])) for due in dues]
+            return any(each), spreads
+        return self._handled([due.owner for due in dues], performed), spreads
 
-    async def _guarded(self, owners: Sequence[str], work: Work) -> bool:
+    async def _guarded(self, owner: str, work: Work) -> bool:
+        """Have it done; what breaks is logged and set aside, and delays no other."""
         try:
-            return await self._handle(owners, work)
+            performed = await commit(self._store, work, clocks=self.clocks, call=self._call)
         except (Unavailable, CommitUnknown, SetBack):
             raise
-        except Exception as error:  # noqa: BLE001 - it is logged, and delays no other
-            self._put_aside(owners[0], error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._put_aside(owner, error)
             return True
+        return self._handled([owner], performed)
 
-    async def _handle(self, owners: Sequence[str], work: Work) -> bool:
-        """Have it done, and set aside what could not be decided; whether there was anything to do."""
-        performed = await commit(self._store, self.minding(work), call=self._call)
+    def _handled(self, owners: Sequence[str], performed: BatchResult) -> bool:
+        """Set aside what could not be decided; whether there was anything to do."""
         self._tell(performed.news)
         for owner, answer in zip(owners, performed.answers, strict=True):
             if isinstance(answer, AllswellError):
@@ -259,69 +271,42 @@ class Sweeper:
 
     # --- when the clocks have come apart ----------------------------------------------------------------------------
 
-    def _distances(self) -> tuple[int, int]:
-        """How far the wall is ahead, and how long the machine has slept."""
-        now = look_at(self._clock)
-        return now.wall - now.boottime, now.boottime - now.monotonic
-
-    def _far(self, one: int, other: int) -> bool:
-        return abs(one - other) > self._pace.clock_jump * 1000
-
-    @property
-    def jumped(self) -> bool:
-        """Whether the clocks have come apart since the last look: `mind_the_clock` must run before limits count."""
-        if self._store.shared_clock:
-            return False
-        ahead, slept = self._distances()
-        return self._far(ahead, self._set) or self._far(slept, self._slept)
-
-    def minding(self, work: Work) -> Work:
-        """A unit of work that is not committed if the clock was set while it ran: it may go by the wrong time."""
-
-        async def perform(tx: Transaction) -> BatchResult:
-            performed = await work(tx)
-            if self.jumped:  # the clock that it was decided by was read before this
-                raise SetBack("the clock was set in this very moment")
-            return performed
-
-        return perform
-
     async def look_back(self) -> None:
         """Take up where the last process on this machine left: a jump since then is found like one of our own time."""
         if self._store.shared_clock or self._machine is None:
             return
-        ahead, slept = self._distances()
-        self._set = await self._take_up(DISTANCE, ahead)
-        self._slept = await self._take_up(_SLEPT, slept)
+        ahead, slept = self.clocks.distances()
+        self.clocks.ahead = await self._take_up(DISTANCE, ahead)
+        self.clocks.slept = await self._take_up(_SLEPT, slept)
 
     async def _take_up(self, word: str, apart: int) -> int:
         """What was noted, or what is so now if nothing was; a clock that only drifts is noted anew."""
         kept = distance_on(self._machine, await self._store.get(word))
-        if kept is None or (not self._far(apart, kept) and abs(kept - apart) * 2 > self._pace.clock_jump * 1000):
+        if kept is None or (not self.clocks.far(apart, kept) and abs(kept - apart) * 2 > self._pace.clock_jump * 1000):
             await self._note(word, apart)
             return apart
         return kept
 
     async def mind_the_clock(self) -> None:
         """Have what runs moved with a wall that was set, and give who slept one more window, each once."""
-        if self._far(self._distances()[0], self._set):
+        if self.clocks.far(self.clocks.distances()[0], self.clocks.ahead):
             await self.settle()
         async with self._minding:
-            _, slept = self._distances()
-            if not self._far(slept, self._slept):
+            _, slept = self.clocks.distances()
+            if not self.clocks.far(slept, self.clocks.slept):
                 return
             kept = distance_on(self._machine, await self._store.get(_SLEPT))
-            if kept is None or self._far(slept, kept):
-                await self._give_one_more_window(slept - self._slept)
+            if kept is None or self.clocks.far(slept, kept):
+                await self._give_one_more_window(slept - self.clocks.slept)
                 await self._note(_SLEPT, slept)
-            self._slept = slept
+            self.clocks.slept = slept
 
     async def settle(self) -> None:
         """Settle the store on the wall as it is, or go on with what another process has begun; ADR 33."""
         async with self._minding:
-            apart, _ = self._distances()
+            apart, _ = self.clocks.distances()
             while True:
-                seen = ClockReadings(self._machine, self._set, apart, self._count)
+                seen = ClockReadings(self._machine, self.clocks.ahead, apart, self._count)
                 performed = await commit(self._store, lambda tx, seen=seen: step(tx, seen), call=self._call)  # type: ignore[misc]
                 self._tell(performed.news)
                 done = performed.answers[0]
@@ -335,9 +320,9 @@ class Sweeper:
                     way,
                     show(abs(done.by)),
                 )
-            elif self._far(apart, self._set):
+            elif self.clocks.far(apart, self.clocks.ahead):
                 await self._note(DISTANCE, apart)
-            self._set, self._count = apart, done.count
+            self.clocks.ahead, self._count = apart, done.count
 
     async def _note(self, word: str, apart: int) -> None:
         if self._machine is not None:

@@ -24,7 +24,7 @@ store may run it in a thread of its own, where there is no event loop (SQLite do
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -404,7 +404,7 @@ class Store(Outbox, Calls, KeyValue, Protocol):
         """Let everything go; safe to call twice."""
         ...
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction and commit; roll back if it raises.
 
         Without `durable` a power failure may undo the last moments (check-ins). Raises `Unavailable` if nothing was

@@ -15,8 +15,8 @@ While `down` is set, everything is `Unavailable`. Whoever asks for the outcome o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar, cast
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, TypeVar, cast
 
 from allswell.domain.notify.delivery import Delivery
 from allswell.domain.rules.event import Position
@@ -99,7 +99,7 @@ class FaultyStore(Views):
         """Close the store behind; that works even when the connection is down."""
         await self._store.close()
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], *, durable: bool = True) -> T:
         """Run one unit of work, with what is to happen to it."""
         self.calls += 1
         call = self.calls

@@ -65,6 +65,36 @@ class SystemClock:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
+class MachineClocks:
+    """How far this machine's clocks are apart, and whether that has changed: its wall was set, or it has slept."""
+
+    def __init__(self, clock: Clock, *, tolerated: float, of_server: bool) -> None:
+        self._clock = clock
+        self._tolerated = tolerated * 1_000
+        self._of_server = of_server
+        """Whether the store goes by a server's clock, which nothing here can set."""
+        self.ahead, self.slept = self.distances()
+        """How far the wall was ahead of the boottime when that was last looked at, where another figure means that it
+        was set; and how long the machine had slept by then."""
+
+    def distances(self) -> tuple[int, int]:
+        """How far the wall is ahead, and how long the machine has slept."""
+        now = look_at(self._clock)
+        return now.wall - now.boottime, now.boottime - now.monotonic
+
+    def far(self, one: int, other: int) -> bool:
+        """Whether two such figures are further apart than clocks drift."""
+        return abs(one - other) > self._tolerated
+
+    @property
+    def jumped(self) -> bool:
+        """Whether they have come apart since the last look: that must be settled before limits count."""
+        if self._of_server:
+            return False
+        ahead, slept = self.distances()
+        return self.far(ahead, self.ahead) or self.far(slept, self.slept)
+
+
 class PausableClock:
     """A clock that can be made to stand: what is judged by it does not count while something is stopped."""
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from allswell.domain.ids import Millis
 from allswell.domain.notify.spec import MESH
 from allswell.domain.service.breaker import BreakerState, stand
-from allswell.domain.service.service import ServiceRow, question_about
+from allswell.domain.service.service import ServiceRow, parked_until, question_about
 from allswell.domain.task.answer import NONE_HELD, DismissedHolds
 from allswell.domain.values import hide
 from allswell.engine.status.explanation import UpcomingStep
@@ -269,13 +269,12 @@ class ServiceShape(Struct, frozen=True):
     def of(cls, row: ServiceRow, now: int) -> ServiceShape:
         """How it stands now."""
         state = row.state
-        parked = state.parked_until if state.parked_until is not None and state.parked_until > now else None
         return cls(
             service=row.id,
             breaker=stand(state, now),
             failures=state.failures,
             open_until_at=moment(state.open_until),
-            parked_until_at=moment(parked),
+            parked_until_at=moment(parked_until(row, Millis(now))),
             since_at=moment(row.since or None),
             question_id=question_about(row),
         )

@@ -31,9 +31,7 @@ from allswell.domain.ids import QuestionId
 from allswell.domain.service.classify import shortened
 from allswell.domain.worker.message import Quarantined, Unreadable, read_body
 from allswell.domain.worker.quarantine import QuarantineAnswer, QuarantineMessage, SettleMessage, cause_of
-from allswell.engine.group_commit import commit
-from allswell.engine.plan import BatchPlan, BatchResult, perform
-from allswell.engine.unit_of_work import CommitEffects
+from allswell.engine.unit_of_work import BatchPlan, BatchResult, CommitEffects, commit, perform
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.port import Transaction, Wakeup
 from allswell.store.postgres import PostgresStore

@@ -1,7 +1,8 @@
 """The strict memory store answers every breach of the port's protocol with `Bug`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from allswell.store.port import LockKind, RowChanges, RowRequest, Transaction
 from tests.support.conformance import rows
 from tests.support.conformance.place import ids, write
 
-Work = Callable[[Transaction], Awaitable[object]]
+Work = Callable[[Transaction], Coroutine[Any, Any, object]]
 ONE = TaskId("t_1")
 
 

@@ -8,7 +8,7 @@ The checks of a command are made from its types:
 
 -   Ids, tokens and moments have bounds by their type (`BY_TYPE`). Those of rows that exist already may have any shape
     that can be typed, so that rows made by earlier versions can still be named; those that name a *new* row are of a
-    few letters only (`NewRunId`, `check_id`), because files are named after them (`ids.file_name`): letters,
+    few letters only (`_NEW_RUN`, `check_id`), because files are named after them (`ids.file_name`): letters,
     digits, `_` and `-`. Ids of runs and questions may have dots inside, and so do those of requests: their dot parts
     the asker's id from the request's own mark, and every version on a store finds the rows to lock by it
     (`asker_of`). No part between dots is empty, so none is `..` or hidden.
@@ -115,7 +115,7 @@ EVENT_MAX = 65_536
 COUNT_MAX = 1 << 53
 """What a program that reads JSON can still count exactly."""
 TOKEN_MAX = (1 << 63) - 1
-_BUDGET = re.compile(r"budget:(day|(role|run):.+)")
+_BUDGETS = re.compile(r"budget:(day|(role|run):.+)")
 
 
 # --- kinds of bounds --------------------------------------------------------------------------------------------------
@@ -157,17 +157,13 @@ class TextBound(msgspec.Struct, frozen=True):
         check_text(value, where, self.most)
 
 
-class JsonBound(msgspec.Struct, frozen=True):
+class JsonBound(TextBound, frozen=True):
     """One value of JSON, as text of at most so many bytes."""
-
-    most: int
 
     def check(self, value: object, where: str) -> None:
         """Refuse what is larger, or no JSON that every reader can take."""
-        if not isinstance(value, str):
-            raise Refused("bad_value", f"{where} must be text, not {_shown(value)}", where=where)
-        check_text(value, where, self.most)
-        check_json(value, where)
+        super().check(value, where)
+        check_json(str(value), where)
 
 
 class NameBound(msgspec.Struct, frozen=True):
@@ -187,13 +183,16 @@ class NameBound(msgspec.Struct, frozen=True):
             check_name(value, where)
 
 
-class ServiceName(msgspec.Struct, frozen=True):
-    """The name of a service."""
+class CheckedBound(msgspec.Struct, frozen=True):
+    """Text of a bound, which a rule of its noun looks at besides: a service, a new run, a new task, a budget."""
+
+    of: NameBound | RowReference
+    refuse: Callable[[Any, str], object]
 
     def check(self, value: object, where: str) -> None:
-        """Refuse what is no name, and the names of budgets."""
-        _NAME.check(value, where)
-        check_service(str(value), where)
+        """Refuse what is out of its bounds, or what the rule refuses."""
+        self.of.check(value, where)
+        self.refuse(value, where)
 
 
 class RowReference(msgspec.Struct, frozen=True):
@@ -206,24 +205,6 @@ class RowReference(msgspec.Struct, frozen=True):
             raise Refused("bad_id", text, where=where)
 
 
-class NewRunId(msgspec.Struct, frozen=True):
-    """The id of a new run; files may be named after it."""
-
-    def check(self, value: object, where: str) -> None:
-        """Refuse an id that could lead elsewhere as part of a path."""
-        _REFERENCE.check(value, where)
-        check_run_id(RunId(str(value)))
-
-
-class NewTaskId(msgspec.Struct, frozen=True):
-    """The id of a new task; files are named after it."""
-
-    def check(self, value: object, where: str) -> None:
-        """Refuse an id that could lead elsewhere as part of a path."""
-        _REFERENCE.check(value, where)
-        check_id(TaskId(str(value)))
-
-
 class FileName(msgspec.Struct, frozen=True):
     """What a file is called."""
 
@@ -232,17 +213,6 @@ class FileName(msgspec.Struct, frozen=True):
         if not isinstance(value, str) or len(value) > REFERENCE_MAX or not is_file_name(value):
             text = f"{where} must be the name of a file: letters, digits, '_', '-', and dots between them"
             raise Refused("bad_id", f"{text}, not {_shown(value)}", where=where)
-
-
-class BudgetName(msgspec.Struct, frozen=True):
-    """The name of a budget."""
-
-    def check(self, value: object, where: str) -> None:
-        """Refuse what names no budget."""
-        _NAME.check(value, where)
-        if not _BUDGET.fullmatch(str(value)):
-            text = f"{where} must be budget:day, budget:role:ROLE or budget:run:RUN, not {_shown(value)}"
-            raise Refused("bad_value", text, where=where)
 
 
 class FractionBound(msgspec.Struct, frozen=True):
@@ -349,15 +319,11 @@ class StructBounds(msgspec.Struct, frozen=True):
 Bound = (
     IntegerBound
     | TextBound
-    | JsonBound
     | NameBound
-    | ServiceName
+    | CheckedBound
     | RowReference
-    | NewRunId
-    | NewTaskId
     | AnyInteger
     | FileName
-    | BudgetName
     | FractionBound
     | FigureRules
     | DataBound
@@ -376,9 +342,19 @@ def _shown(value: object) -> str:
 _SHOWN = 60
 
 
+def _check_budget(name: str, where: str) -> None:
+    if not _BUDGETS.fullmatch(name):
+        text = f"{where} must be budget:day, budget:role:ROLE or budget:run:RUN, not {_shown(name)}"
+        raise Refused("bad_value", text, where=where)
+
+
 # --- the bounds -------------------------------------------------------------------------------------------------------
 
-_NAME, _NAME_OR_NONE, _SERVICE, _REFERENCE = NameBound(), NameBound(empty=True), ServiceName(), RowReference()
+_NAME, _NAME_OR_NONE, _REFERENCE = NameBound(), NameBound(empty=True), RowReference()
+_SERVICE = CheckedBound(_NAME, check_service)
+_NEW_RUN = CheckedBound(_REFERENCE, lambda id_, _: check_run_id(id_))
+_NEW_TASK = CheckedBound(_REFERENCE, lambda id_, _: check_id(id_))
+_BUDGET = CheckedBound(_NAME, _check_budget)
 _LENGTH = IntegerBound(0, LONGEST, "bad_duration", "a length of time in milliseconds")
 _POSITIVE = IntegerBound(1, LONGEST, "bad_duration", "a positive timeout in milliseconds")
 _LEASE = IntegerBound(LENGTH_MIN, LONGEST, "bad_lease", "a length of time in milliseconds")
@@ -482,10 +458,10 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "max_cost": _MONEY,
         "max_tokens": _TOKENS,
     },
-    OpenRun: {"run": NewRunId(), "name": _NAME, "timeout": _POSITIVE},
+    OpenRun: {"run": _NEW_RUN, "name": _NAME, "timeout": _POSITIVE},
     EndRun: {"reason": TextBound(REASON_MAX)},
     AcquireFlow: {"flow": FigureRules(NewTask, check_flow), "length": _LEASE},
-    RecordStep: {"step": NewTaskId(), "name": _NAME, "payload": _JSON, "result": _JSON, "elapsed": _LENGTH},
+    RecordStep: {"step": _NEW_TASK, "name": _NAME, "payload": _JSON, "result": _JSON, "elapsed": _LENGTH},
     Admit: {"service": _SERVICE},
     Permit: {"service": _SERVICE, "generation": IntegerBound(0, COUNT_MAX)},
     Park: {"service": _SERVICE, "delay": _LENGTH},
@@ -494,7 +470,7 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
     Event: {"kind": _NAME, "data": DataBound(EVENT_MAX)},
     Expense: {"cost": _MONEY, "given": _TOKENS, "written": _TOKENS},
     ReachBudget: {
-        "budget": BudgetName(),
+        "budget": _BUDGET,
         "spent": IntegerBound(0, TOKEN_MAX, "bad_cost"),
         "limit": IntegerBound(1, TOKEN_MAX, "bad_cost"),
         "name": _NAME_OR_NONE,
@@ -503,7 +479,7 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         ("requests", "questions", "bytes", "key_requests", "key_questions", "key_bytes"), IntegerBound(0, COUNT_MAX)
     ),
     ResubmittedTask: {
-        "id": NewTaskId(),
+        "id": _NEW_TASK,
         "needs": ListBound(NEEDS_MAX, ListBound(NEEDS_MAX, _REFERENCE)),
         "role": _NAME_OR_NONE,
         "services": ListBound(LISTED_MAX, _SERVICE),

@@ -5,6 +5,8 @@ A call that goes well on the first try causes no incident: it would be noise, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allswell.domain.duration import show
@@ -19,12 +21,18 @@ class Incident(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def serious(self) -> bool:
-        """Whether a human should look at it."""
-        return False
+        """Whether a human should look at it; of an SDK that repeats requests, once is enough."""
+        match self:
+            case GaveUp():
+                return self.escalate
+            case SdkRepeats():
+                return self.count == 1
+            case _:
+                return isinstance(self, BreakerOpened | Escalated | ClassifierBroke)
 
     def words(self) -> str:
         """The incident in a sentence."""
-        raise NotImplementedError
+        return f"{self.service}: {_said(self)}"
 
 
 class RetryScheduled(Incident, frozen=True, tag=True):
@@ -36,10 +44,6 @@ class RetryScheduled(Incident, frozen=True, tag=True):
     message: str
     delay: Millis
 
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: attempt {self.attempt} failed ({self.message}); next in {show(self.delay)}"
-
 
 class RateLimited(Incident, frozen=True, tag=True):
     """The service said that we call too often; one for each such answer."""
@@ -47,11 +51,6 @@ class RateLimited(Incident, frozen=True, tag=True):
     attempt: int
     retry_after: Millis | None
     """As it was read; None if it was absent or unreadable."""
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        asked = "without saying for how long" if self.retry_after is None else f"for {show(self.retry_after)}"
-        return f"{self.service}: attempt {self.attempt} was rate limited {asked}"
 
 
 class Waiting(Incident, frozen=True, tag=True):
@@ -61,19 +60,11 @@ class Waiting(Incident, frozen=True, tag=True):
     """`parked`, or where its breaker stands."""
     delay: Millis
 
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: {self.why}; asking again in {show(self.delay)}"
-
 
 class Recovered(Incident, frozen=True, tag=True):
     """A call went well after failures of its own."""
 
     attempts: int
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: attempt {self.attempts} went well"
 
 
 class GaveUp(Incident, frozen=True, tag=True):
@@ -86,25 +77,11 @@ class GaveUp(Incident, frozen=True, tag=True):
     """The class of the last failure, where it was one of this call's own."""
     message: str = ""
 
-    @property
-    def serious(self) -> bool:
-        """Whether a human should look at it."""
-        return self.escalate
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        ask = "; a human has to see to it" if self.escalate else ""
-        return f"{self.service}: gave up after {self.attempts} attempts: {self.reason}{ask}"
-
 
 class Parked(Incident, frozen=True, tag=True):
     """The service asked for a wait beyond the cap: all callers wait, and no attempt is spent."""
 
     delay: Millis
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: parked for all tasks for {show(self.delay)}"
 
 
 class BreakerOpened(Incident, frozen=True, tag=True):
@@ -113,22 +90,9 @@ class BreakerOpened(Incident, frozen=True, tag=True):
     failures: int
     pause: Millis
 
-    @property
-    def serious(self) -> bool:
-        """Whether a human should look at it."""
-        return True
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: {self.failures} failures in a row; it is not called for {show(self.pause)}"
-
 
 class BreakerClosed(Incident, frozen=True, tag=True):
     """The probe went well: every caller may call again."""
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: the test call went well; it can be called again"
 
 
 class Escalated(Incident, frozen=True, tag=True):
@@ -136,22 +100,9 @@ class Escalated(Incident, frozen=True, tag=True):
 
     failures: int
 
-    @property
-    def serious(self) -> bool:
-        """Whether a human should look at it."""
-        return True
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: {self.failures} failures in a row; a human has to see to it"
-
 
 class Withdrawn(Incident, frozen=True, tag=True):
     """The service recovered by itself; the question about it is settled."""
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: it recovered; the question about it is withdrawn"
 
 
 class SdkRepeats(Incident, frozen=True, tag=True):
@@ -160,29 +111,47 @@ class SdkRepeats(Incident, frozen=True, tag=True):
     count: int
     """How many such requests this transport has seen."""
 
-    @property
-    def serious(self) -> bool:
-        """Whether a human should look at it: once is enough."""
-        return self.count == 1
-
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return (
-            f"{self.service}: the SDK has repeated a request by itself, on top of this guard's retries"
-            f" ({self.count} so far); make its client with max_retries=0"
-        )
-
 
 class ClassifierBroke(Incident, frozen=True, tag=True):
     """The caller's own classifier raised; the error was classified without it."""
 
     message: str
 
-    @property
-    def serious(self) -> bool:
-        """Whether a human should look at it."""
-        return True
 
-    def words(self) -> str:
-        """The incident in a sentence."""
-        return f"{self.service}: the classifier failed ({self.message}); the error was judged without it"
+def _said(incident: Incident) -> str:
+    """What is said of the service."""
+    match incident:
+        case RetryScheduled():
+            return f"attempt {incident.attempt} failed ({incident.message}); next in {show(incident.delay)}"
+        case RateLimited():
+            after = incident.retry_after
+            asked = "without saying for how long" if after is None else f"for {show(after)}"
+            return f"attempt {incident.attempt} was rate limited {asked}"
+        case Waiting():
+            return f"{incident.why}; asking again in {show(incident.delay)}"
+        case Recovered():
+            return f"attempt {incident.attempts} went well"
+        case GaveUp():
+            ask = "; a human has to see to it" if incident.escalate else ""
+            return f"gave up after {incident.attempts} attempts: {incident.reason}{ask}"
+        case Parked():
+            return f"parked for all tasks for {show(incident.delay)}"
+        case BreakerOpened():
+            return f"{incident.failures} failures in a row; it is not called for {show(incident.pause)}"
+        case Escalated():
+            return f"{incident.failures} failures in a row; a human has to see to it"
+        case SdkRepeats():
+            return (
+                "the SDK has repeated a request by itself, on top of this guard's retries"
+                f" ({incident.count} so far); make its client with max_retries=0"
+            )
+        case ClassifierBroke():
+            return f"the classifier failed ({incident.message}); the error was judged without it"
+        case _:
+            return _ALWAYS[type(incident)]
+
+
+_ALWAYS: Mapping[type[Incident], str] = {
+    BreakerClosed: "the test call went well; it can be called again",
+    Withdrawn: "it recovered; the question about it is withdrawn",
+}

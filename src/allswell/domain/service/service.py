@@ -74,6 +74,12 @@ def question_about(row: ServiceRow) -> QuestionId | None:
     return open_question(row)
 
 
+def parked_until(row: ServiceRow, now: Millis) -> Millis | None:
+    """Until when a service is parked; None: it is not. What is shut for good is, wherever the clock was set to."""
+    until = row.state.parked_until
+    return until if until is not None and (row.for_good or until > now) else None
+
+
 class ShutReason(msgspec.Struct, frozen=True, gc=False):
     """Why a service cannot be called."""
 
@@ -88,8 +94,8 @@ def shut(row: ServiceRow, now: Millis) -> ShutReason | None:
     state = row.state
     if row.holds:
         return ShutReason("refused", None)
-    if state.parked_until is not None and state.parked_until > now:
-        return ShutReason("parked", None if row.for_good else state.parked_until)
+    if (parked := parked_until(row, now)) is not None:
+        return ShutReason("parked", None if row.for_good else parked)
     where = breaker.stand(state, now)
     match where:
         case BreakerState.OPEN:

@@ -132,14 +132,12 @@ def _record_after(task: Task, question: Question, option: Option, command: Answe
         if not command.text.strip():
             raise Refused("no_text", f"the option {command.option!r} needs a text", where="text")
     elif act is AnswerAction.INCREASE_TIMEOUT:
-        present = task.timeout
-        if present is None:
-            raise Refused("not_longer", "the task has no limit that could be raised", where="timeout")
-        longer = present * 2 if command.timeout is None else command.timeout
-        if longer <= present:
-            text = f"the new timeout must be longer than the present {show(present)}"
-            raise Refused("not_longer", text, where="timeout")
-        record = replace(record, timeout_override=longer)
+        unknown = ("not_longer", "the task has no limit that could be raised")
+        less = ("not_longer", f"the new timeout must be longer than the present {show(task.timeout or 0)}")
+        if task.timeout is None:
+            raise Refused(*unknown, where="timeout")
+        longer = _more(task.timeout, command.timeout, "timeout", unknown, less)
+        record = replace(record, timeout_override=Millis(longer))
     elif act in MORE_TO_USE:
         record = _with_more_to_use(record, act, task, command)
     elif act is AnswerAction.INCREASE_IDLE:
@@ -168,38 +166,34 @@ def _with_more_to_use(record: TaskHistory, act: AnswerAction, task: Task, comman
     return record
 
 
+def _more(present: int, wanted: int | None, where: str, unknown: tuple[str, str], less: tuple[str, str]) -> int:
+    """What a limit is raised to: what the answer says, or else twice what it is; both errors with code and text."""
+    if wanted is None and not present:
+        raise Refused(*unknown, where=where)
+    more = present * 2 if wanted is None else wanted
+    if more <= present:
+        raise Refused(*less, where=where)
+    return more
+
+
 def _more_money(task: Task, command: Answer) -> int:
     present = task.record.cost_override or task.spec.policy.max_cost or 0
-    if command.max_cost is None and not present:
-        raise Refused("no_cost", "say how much it may cost", where="max_cost_usd")
-    more = present * 2 if command.max_cost is None else command.max_cost
-    if more <= present:
-        text = f"the new limit must be more than the present {shown(present)}"
-        raise Refused("not_more", text, where="max_cost_usd")
-    return more
+    less = ("not_more", f"the new limit must be more than the present {shown(present)}")
+    return _more(present, command.max_cost, "max_cost_usd", ("no_cost", "say how much it may cost"), less)
 
 
 def _more_tokens(task: Task, command: Answer) -> int:
     present = task.record.tokens_override or task.spec.policy.max_tokens or 0
-    if command.max_tokens is None and not present:
-        raise Refused("no_tokens", "say how many tokens it may use", where="max_tokens")
-    more = present * 2 if command.max_tokens is None else command.max_tokens
-    if more <= present:
-        text = f"the new limit must be more than the present {present:,} tokens"
-        raise Refused("not_more", text, where="max_tokens")
-    return more
+    less = ("not_more", f"the new limit must be more than the present {present:,} tokens")
+    return _more(present, command.max_tokens, "max_tokens", ("no_tokens", "say how many tokens it may use"), less)
 
 
 def _longer_idle(task: Task, command: Answer) -> Millis:
     reached = task.record.idle_reached or task.spec.policy.idle
     present = max(reached or 0, task.record.idle_override or 0)
-    if command.timeout is None and not present:
-        raise Refused("no_timeout", "say how long it may go without progress", where="timeout")
-    longer = present * 2 if command.timeout is None else command.timeout
-    if longer <= present:
-        text = f"the new length must be longer than the present {show(present)}"
-        raise Refused("not_longer", text, where="timeout")
-    return Millis(longer)
+    unknown = ("no_timeout", "say how long it may go without progress")
+    less = ("not_longer", f"the new length must be longer than the present {show(present)}")
+    return Millis(_more(present, command.timeout, "timeout", unknown, less))
 
 
 def withdraw(question: Question, now: Millis) -> Question:

@@ -8,7 +8,7 @@ to others; without it the same code runs straight through, for tests and embedde
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from heapq import nlargest, nsmallest
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -426,7 +426,7 @@ class MemoryStore(MemoryViews):
             if weather is not None:
                 await weather
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction and commit; roll back if it raises."""
         del durable  # memory survives no power failure either way
         if not self._is_open:

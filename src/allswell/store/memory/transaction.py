@@ -9,10 +9,11 @@ but rolling back is left.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import wraps
 from heapq import merge, nsmallest
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def insertions(changes: RowChanges) -> Iterator[tuple[Row, bool]]:
@@ -392,30 +395,33 @@ _MADE_UNSEEN = (LockKind.RUN, LockKind.SERVICE, LockKind.TASK, LockKind.AGENT, L
 """What no lock can stand for before it is made, so that another transaction may be quicker."""
 
 
-class _Statement:
-    """Stands around each statement of a transaction: says that one is at work, and that it failed if it did."""
+def _statement(
+    method: Callable[Concatenate[MemoryTransaction, P], Awaitable[T]],
+) -> Callable[Concatenate[MemoryTransaction, P], Coroutine[Any, Any, T]]:
+    """A statement of a transaction: others get their turn first; it says that one is at work, and that it failed."""
 
-    __slots__ = ("_tx",)
+    @wraps(method)
+    async def statement(self: MemoryTransaction, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.spoiled is not None:
+            raise self.spoiled
+        self.inside = True
+        try:
+            await self.store.give_way(method.__name__)
+            return await method(self, *args, **kwargs)
+        except BaseException as error:
+            self.spoiled = error
+            raise
+        finally:
+            self.inside = False
 
-    def __init__(self, tx: MemoryTransaction) -> None:
-        self._tx = tx
-
-    def __enter__(self) -> None:
-        if self._tx.spoiled is not None:
-            raise self._tx.spoiled
-        self._tx.inside = True
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._tx.inside = False
-        if error is not None:
-            self._tx.spoiled = error
+    return statement
 
 
 class MemoryTransaction:
     """One unit of work on the memory store."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+        self.store = store
         self._base = store.database
         self.number = next(self._base.numbers)
         self.draft = Draft(self._base.tables)
@@ -428,27 +434,25 @@ class MemoryTransaction:
         self.spoiled: BaseException | None = None
         self.call = NOTHING
         self._rules = Rules(self.owner, self.draft) if store.strict else None
-        self._statement = _Statement(self)
 
+    @_statement
     async def lock(
         self, kind: LockKind, ids: Sequence[str], *, skip: bool = False, shared: bool = False
     ) -> Sequence[str]:
         """Lock rows (sorted by id) and return the ids that exist; with `skip`, only those free at once."""
-        with self._statement:
-            await self._store.give_way("lock")
-            wanted = sorted(dict.fromkeys(ids))
-            if not wanted:
-                return []
-            if self._rules is not None:
-                self._rules.check_lock(kind, wanted, exclusive=not shared, skip=skip)
-            seen = [id_ for id_ in wanted if self.draft.exists(kind, id_)]
-            try_acquire, owner = self._base.locks.try_acquire, self.owner
-            if skip:
-                return [id_ for id_ in seen if try_acquire(owner, (kind, id_), exclusive=not shared)]
-            for place, id_ in enumerate(seen):
-                if not try_acquire(owner, (kind, id_), exclusive=not shared):
-                    return seen[:place] + await self._wait_for(kind, seen[place:], exclusive=not shared)
-            return seen
+        wanted = sorted(dict.fromkeys(ids))
+        if not wanted:
+            return []
+        if self._rules is not None:
+            self._rules.check_lock(kind, wanted, exclusive=not shared, skip=skip)
+        seen = [id_ for id_ in wanted if self.draft.exists(kind, id_)]
+        try_acquire, owner = self._base.locks.try_acquire, self.owner
+        if skip:
+            return [id_ for id_ in seen if try_acquire(owner, (kind, id_), exclusive=not shared)]
+        for place, id_ in enumerate(seen):
+            if not try_acquire(owner, (kind, id_), exclusive=not shared):
+                return seen[:place] + await self._wait_for(kind, seen[place:], exclusive=not shared)
+        return seen
 
     async def _wait_for(self, kind: LockKind, ids: Sequence[str], *, exclusive: bool) -> list[str]:
         """Lock rows of which the first is another's; those that are dropped meanwhile are left out."""
@@ -468,41 +472,37 @@ class MemoryTransaction:
             del self._base.looking[looking]
         return locked
 
+    @_statement
     async def now(self) -> Millis:
         """The store's clock, read now; never less than it was before."""
-        with self._statement:
-            await self._store.give_way("now")
-            if self._rules is not None:
-                self._rules.note_now()
-            return self._base.now()
+        if self._rules is not None:
+            self._rules.note_now()
+        return self._base.now()
 
+    @_statement
     async def clocks(self) -> ClockReading:
         """The clocks, whatever they say."""
-        with self._statement:
-            await self._store.give_way("now")
-            if self._rules is not None:
-                self._rules.note_now()
-            return self._base.clocks()
+        if self._rules is not None:
+            self._rules.note_now()
+        return self._base.clocks()
 
+    @_statement
     async def find_timers(self, after: str, limit: int) -> Sequence[DueTimer]:
         """All timers by owner, for a walk over them."""
-        with self._statement:
-            await self._store.give_way("find_timers")
-            owners = nsmallest(limit, (owner for owner in self._base.tables.timers if owner > after))
-            held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
-            return [DueTimer(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
+        owners = nsmallest(limit, (owner for owner in self._base.tables.timers if owner > after))
+        held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
+        return [DueTimer(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
 
     async def lock_and_read(self, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
         """Lock, read the clock, and read what was locked."""
         return await lock_and_read_in_turn(self, locks, wanted)
 
+    @_statement
     async def read(self, wanted: RowRequest) -> Rows:
         """Rows as committed now, or as written by this transaction."""
-        with self._statement:
-            await self._store.give_way("read")
-            if self._rules is not None:
-                self._rules.check_read(wanted)
-            return self._read(wanted)
+        if self._rules is not None:
+            self._rules.check_read(wanted)
+        return self._read(wanted)
 
     def _read(self, wanted: RowRequest) -> Rows:
         draft = self.draft
@@ -533,33 +533,32 @@ class MemoryTransaction:
         rows.awaited.update(task for task in wanted.awaited if any(True for _ in draft.waiting_for(task)))
         return rows
 
+    @_statement
     async def write(self, changes: RowChanges) -> None:
         """Write every table once."""
-        with self._statement:
-            await self._store.give_way("write")
-            if self.xid is None:
-                self.xid = self._base.begin()
-            if self._rules is not None:
-                self._rules.check_put(changes)
-            for key, must_be_new in insertions(changes):
-                if must_be_new and key in self.owner.held and self.draft.exists(*key):
-                    raise Bug(f"{key[0]} {key[1]} exists already, and this transaction knew it")
-                await self._base.locks.acquire(self.owner, key, exclusive=True)
-                if must_be_new and key[0] in _MADE_UNSEEN and self.draft.exists(*key):
-                    # At once, as a unique index does: with the later keys still unlocked.
-                    raise RowConflict(f"{key[0]} {key[1]} exists already: another transaction made it first")
-            if self._rules is not None:
-                self._rules.check_write(changes)
-            self.entries += enter(changes, self.draft, self._base, self.xid)
-            self.written.append(changes)
+        if self.xid is None:
+            self.xid = self._base.begin()
+        if self._rules is not None:
+            self._rules.check_put(changes)
+        for key, must_be_new in insertions(changes):
+            if must_be_new and key in self.owner.held and self.draft.exists(*key):
+                raise Bug(f"{key[0]} {key[1]} exists already, and this transaction knew it")
+            await self._base.locks.acquire(self.owner, key, exclusive=True)
+            if must_be_new and key[0] in _MADE_UNSEEN and self.draft.exists(*key):
+                # At once, as a unique index does: with the later keys still unlocked.
+                raise RowConflict(f"{key[0]} {key[1]} exists already: another transaction made it first")
+        if self._rules is not None:
+            self._rules.check_write(changes)
+        self.entries += enter(changes, self.draft, self._base, self.xid)
+        self.written.append(changes)
 
+    @_statement
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
         """All lanes, and the services that something is or was held against."""
-        with self._statement:
-            await self._store.give_way("lanes")
-            services = {**self._base.tables.services, **dict(self.draft.services.made())}
-            return list(self._base.lanes.values()), services
+        services = {**self._base.tables.services, **dict(self.draft.services.made())}
+        return list(self._base.lanes.values()), services
 
+    @_statement
     async def pick(
         self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
     ) -> Sequence[TaskId]:
@@ -567,15 +566,13 @@ class MemoryTransaction:
 
         As in a database, looking and locking are two moments: someone else may have been quicker in between.
         """
-        with self._statement:
-            await self._store.give_way("pick")
-            if self._rules is not None:
-                self._rules.note_pick()
-            seen = list(islice(self._claimable(lanes, agent, outside), 2 * count))
-            if self._rules is not None and (turn := self._base.turn()) is not None:
-                await turn
-            free = (task for task in seen if self._try_lock(task))
-            return list(islice(free, count))
+        if self._rules is not None:
+            self._rules.note_pick()
+        seen = list(islice(self._claimable(lanes, agent, outside), 2 * count))
+        if self._rules is not None and (turn := self._base.turn()) is not None:
+            await turn
+        free = (task for task in seen if self._try_lock(task))
+        return list(islice(free, count))
 
     def _claimable(self, lanes: Sequence[int], agent: AgentId | None, outside: Sequence[RunId]) -> Iterator[TaskId]:
         ready, bars = self.draft.ready, self.draft.bars
@@ -595,118 +592,106 @@ class MemoryTransaction:
     def _try_lock(self, task: TaskId) -> bool:
         return self._base.locks.try_acquire(self.owner, (LockKind.TASK, task), exclusive=True)
 
+    @_statement
     async def find_due(self, now: Millis, limit: int) -> Sequence[DueTimer]:
         """Timers that have fallen due, the oldest first."""
-        with self._statement:
-            await self._store.give_way("find_due")
-            timers = self.draft.timers
-            order: Iterable[tuple[Millis, str]] = self._base.tables.timer_order
-            if timers.own:
-                own = sorted((due, owner) for owner, due in timers.made())
-                order = merge((entry for entry in order if entry[1] not in timers.own), own)
-            due_now = list(takewhile(lambda entry: entry[0] <= now, order))
-            due_now.sort(key=lambda entry: (entry[0], entry[1].startswith("r_")))
-            found: list[DueTimer] = []
-            for _, owner in due_now[:limit]:
-                lease = self.draft.leases.get(TaskId(owner))
-                found.append(DueTimer(owner, None if lease is None else lease.agent))
-            return found
+        timers = self.draft.timers
+        order: Iterable[tuple[Millis, str]] = self._base.tables.timer_order
+        if timers.own:
+            own = sorted((due, owner) for owner, due in timers.made())
+            order = merge((entry for entry in order if entry[1] not in timers.own), own)
+        due_now = list(takewhile(lambda entry: entry[0] <= now, order))
+        due_now.sort(key=lambda entry: (entry[0], entry[1].startswith("r_")))
+        found: list[DueTimer] = []
+        for _, owner in due_now[:limit]:
+            lease = self.draft.leases.get(TaskId(owner))
+            found.append(DueTimer(owner, None if lease is None else lease.agent))
+        return found
 
+    @_statement
     async def find_spreads(self, limit: int) -> Sequence[str]:
         """Consequences still to be worked off, the oldest first."""
-        with self._statement:
-            await self._store.give_way("find_spreads")
-            spreads = self.draft.spreads
-            numbered = [(spreads.below[id_][0], id_) for id_ in spreads.seen(spreads.below)]
-            numbered += [(number, id_) for id_, (number, _) in spreads.made()]
-            return [id_ for _, id_ in nsmallest(limit, numbered)]
+        spreads = self.draft.spreads
+        numbered = [(spreads.below[id_][0], id_) for id_ in spreads.seen(spreads.below)]
+        numbered += [(number, id_) for id_, (number, _) in spreads.made()]
+        return [id_ for _, id_ in nsmallest(limit, numbered)]
 
+    @_statement
     async def find_waiting(self, target: str, limit: int) -> Sequence[TaskId]:
         """Tasks that wait for this task."""
-        with self._statement:
-            await self._store.give_way("find_waiting")
-            return list(islice(self.draft.waiting_for(target), limit))
+        return list(islice(self.draft.waiting_for(target), limit))
 
+    @_statement
     async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
         """Open tasks of a run."""
-        with self._statement:
-            await self._store.give_way("find_open")
-            tasks = self.draft.tasks
-            found = list(islice(tasks.seen(self._base.tables.open_by_run.get(run, ())), limit))
-            found += [id_ for id_, task in tasks.made() if task.run == run and task.state == OPEN]
-            return found[:limit]
+        tasks = self.draft.tasks
+        found = list(islice(tasks.seen(self._base.tables.open_by_run.get(run, ())), limit))
+        found += [id_ for id_, task in tasks.made() if task.run == run and task.state == OPEN]
+        return found[:limit]
 
+    @_statement
     async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
         """Runs as they are committed, or as written by this transaction."""
-        with self._statement:
-            await self._store.give_way("runs")
-            found: dict[RunId, Run] = {}
-            self.draft.runs.copy(ids, found)
-            return found
+        found: dict[RunId, Run] = {}
+        self.draft.runs.copy(ids, found)
+        return found
 
+    @_statement
     async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
         """In which runs these tasks are."""
-        with self._statement:
-            await self._store.give_way("find_runs")
-            rows = ((id_, self.draft.tasks.get(id_)) for id_ in tasks)
-            return {id_: row.run for id_, row in rows if row is not None and row.run is not None}
+        rows = ((id_, self.draft.tasks.get(id_)) for id_ in tasks)
+        return {id_: row.run for id_, row in rows if row is not None and row.run is not None}
 
+    @_statement
     async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
         """Tasks of a run that somebody holds, by id."""
-        with self._statement:
-            await self._store.give_way("find_held")
-            tasks = self.draft.tasks
-            mine = [id_ for id_ in self._base.tables.open_by_run.get(run, ()) if id_ > after]
-            mine += [id_ for id_, task in tasks.made() if task.run == run and id_ > after and id_ not in mine]
-            return [id_ for id_ in sorted(mine) if self.draft.leases.get(id_) is not None][:limit]
+        tasks = self.draft.tasks
+        mine = [id_ for id_ in self._base.tables.open_by_run.get(run, ()) if id_ > after]
+        mine += [id_ for id_, task in tasks.made() if task.run == run and id_ > after and id_ not in mine]
+        return [id_ for id_ in sorted(mine) if self.draft.leases.get(id_) is not None][:limit]
 
+    @_statement
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""
-        with self._statement:
-            await self._store.give_way("find_questions")
-            questions = self.draft.questions
-            found = list(questions.seen(self._base.tables.open_questions.get(task, ())))
-            return found + [id_ for id_, row in questions.made() if row.task == task and row.closed_at is None]
+        questions = self.draft.questions
+        found = list(questions.seen(self._base.tables.open_questions.get(task, ())))
+        return found + [id_ for id_, row in questions.made() if row.task == task and row.closed_at is None]
 
+    @_statement
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
         """Tasks whose current lease this claim command made; others who ask for it wait."""
-        with self._statement:
-            await self._store.give_way("find_claimed")
-            if self._rules is not None:
-                self._rules.check_claimed(command)
-            locks = self._base.locks
-            key: Key = ("claim", command)
-            if not locks.try_acquire(self.owner, key, exclusive=True):
-                await locks.acquire(self.owner, key, exclusive=True)
-            leases = self.draft.leases
-            found = list(leases.seen(self._base.tables.claimed.get(command, ())))
-            return found + [task for task, lease in leases.made() if lease.command == command]
+        if self._rules is not None:
+            self._rules.check_claimed(command)
+        locks = self._base.locks
+        key: Key = ("claim", command)
+        if not locks.try_acquire(self.owner, key, exclusive=True):
+            await locks.acquire(self.owner, key, exclusive=True)
+        leases = self.draft.leases
+        found = list(leases.seen(self._base.tables.claimed.get(command, ())))
+        return found + [task for task, lease in leases.made() if lease.command == command]
 
+    @_statement
     async def find_target(self, task: TaskId) -> Sequence[str]:
         """A task's role, and who holds it."""
-        with self._statement:
-            await self._store.give_way("find_target")
-            found, lease = self.draft.tasks.get(task), self.draft.leases.get(task)
-            return [] if found is None else [found.role, *([] if lease is None else [lease.agent])]
+        found, lease = self.draft.tasks.get(task), self.draft.leases.get(task)
+        return [] if found is None else [found.role, *([] if lease is None else [lease.agent])]
 
+    @_statement
     async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; others who ask wait."""
-        with self._statement:
-            await self._store.give_way("find_asking")
-            if self._rules is not None:
-                self._rules.check_asking()
-            locks = self._base.locks
-            key: Key = ("asking", "")
-            if not locks.try_acquire(self.owner, key, exclusive=True):
-                await locks.acquire(self.owner, key, exclusive=True)
-            return self._base.tables.asking()
+        if self._rules is not None:
+            self._rules.check_asking()
+        locks = self._base.locks
+        key: Key = ("asking", "")
+        if not locks.try_acquire(self.owner, key, exclusive=True):
+            await locks.acquire(self.owner, key, exclusive=True)
+        return self._base.tables.asking()
 
+    @_statement
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
-        with self._statement:
-            await self._store.give_way("find_leases")
-            leases = self.draft.leases
-            order = self._base.tables.lease_order
-            committed = leases.seen(islice(order, bisect_right(order, TaskId(after)), None))
-            own = sorted(task for task, _ in leases.made() if task > after)
-            return list(islice(merge(committed, own), limit))
+        leases = self.draft.leases
+        order = self._base.tables.lease_order
+        committed = leases.seen(islice(order, bisect_right(order, TaskId(after)), None))
+        own = sorted(task for task, _ in leases.made() if task > after)
+        return list(islice(merge(committed, own), limit))

@@ -17,8 +17,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -342,7 +342,7 @@ class PostgresStore(PostgresViews):
 
     # Units of work.
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction, in a desk's thread, and commit."""
         desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
         guard = CommitGuard()
@@ -353,7 +353,7 @@ class PostgresStore(PostgresViews):
             session = Session(line, self._address.place, opening, guard)
             transaction = PostgresTransaction(session, self._clock)
             try:
-                result = run_sync(_coroutine(work, transaction))
+                result = run_sync(work(transaction))
                 ticket = None
                 last = transaction.unsent
                 if transaction.wrote and not (transaction.repeatable and transaction.xid is None):
@@ -585,7 +585,3 @@ class PostgresStore(PostgresViews):
             return await thread.call(function, timeout=timeout, what=what)
         finally:
             thread.close()
-
-
-async def _coroutine(work: Callable[[Transaction], Awaitable[T]], transaction: Transaction) -> T:
-    return await work(transaction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -188,11 +188,11 @@ class SqliteStore(Views):
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction, whole, in the writer's thread."""
         return await self._write(work, durable=durable)
 
-    async def _write(self, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
+    async def _write(self, work: Callable[[SqliteTransaction], Coroutine[Any, Any, T]], *, durable: bool) -> T:
         thread = self._running()[0]
         unit = Unit()
         try:
@@ -288,7 +288,7 @@ class SqliteStore(Views):
 
         await self._write_again(work)
 
-    async def _write_again(self, work: Callable[[SqliteTransaction], Awaitable[T]]) -> T:
+    async def _write_again(self, work: Callable[[SqliteTransaction], Coroutine[Any, Any, T]]) -> T:
         """Write what may be written twice: whether a lost commit took place does not matter."""
         try:
             return await self._write(work, durable=True)

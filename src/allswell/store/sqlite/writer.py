@@ -13,13 +13,13 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum, auto
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from allswell.domain.ids import TaskId
 from allswell.domain.lease.model import LeaseRow
@@ -162,7 +162,7 @@ class Writer:
             finally:
                 self._turnstile.leave()
 
-    def run(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
+    def run(self, unit: Unit, work: Callable[[SqliteTransaction], Coroutine[Any, Any, T]], *, durable: bool) -> T:
         """One unit of work, from its turn to its commit."""
         committed = False
         try:
@@ -184,7 +184,7 @@ class Writer:
             unit.end(committed=committed)
 
     def _transact(
-        self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool
+        self, unit: Unit, work: Callable[[SqliteTransaction], Coroutine[Any, Any, T]], *, durable: bool
     ) -> tuple[T, Wakeup]:
         connection = self._connection
         if connection is None:
@@ -195,7 +195,7 @@ class Writer:
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction = SqliteTransaction(connection, self._clock, self._lanes, self._cache)
-            result = run_sync(_await(work, transaction))
+            result = run_sync(work(transaction))
             transaction.check()
             unit.go_on(_COMMITTING)
             connection.execute("COMMIT")
@@ -206,10 +206,6 @@ class Writer:
                 connection.execute("ROLLBACK")
             raise
         return result, transaction.call
-
-
-async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:
-    return await work(transaction)
 
 
 # The short way to record a step in SQLite: a small unit of work, by whichever thread wants it recorded.

@@ -330,7 +330,7 @@ class Connection(MemoryStore):
         )
         self._chronicle = chronicle
 
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+    async def transact(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction and commit; roll back if it raises."""
         try:
             return await super().transact(work, durable=durable)
