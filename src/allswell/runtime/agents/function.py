@@ -72,7 +72,20 @@ class TaskBrief(msgspec.Struct, frozen=True):
     folder: str
 
 
-class Work:
+class _TaskInHands:
+    """What a function can read of its task."""
+
+    def __init__(self, told: TaskBrief) -> None:
+        self.told = told
+        self.task = told.task
+        self.name = told.name
+        self.payload = told.payload
+        self.attempt = told.attempt
+        self.handover = told.handover
+        self.folder = told.folder
+
+
+class Work(_TaskInHands):
     """A task in the hands of an async function.
 
         async def review(work: allswell.Work) -> dict:
@@ -86,13 +99,7 @@ class Work:
     def __init__(
         self, told: TaskBrief, lease: Lease, heard: Callable[[str], None], spent: Callable[[Expense], None]
     ) -> None:
-        self.told = told
-        self.task = told.task
-        self.name = told.name
-        self.payload = told.payload
-        self.attempt = told.attempt
-        self.handover = told.handover
-        self.folder = told.folder
+        super().__init__(told)
         self.asked = ""
         """What the watch wants to hear, while it does."""
         self._lease = lease
@@ -168,17 +175,11 @@ class Work:
         return (self.told.role,) if self.told.role else ()
 
 
-class SyncWork:
+class SyncWork(_TaskInHands):
     """A task in the hands of a sync function, in a process of its own."""
 
     def __init__(self, told: TaskBrief, socket: str) -> None:
-        self.told = told
-        self.task = told.task
-        self.name = told.name
-        self.payload = told.payload
-        self.attempt = told.attempt
-        self.handover = told.handover
-        self.folder = told.folder
+        super().__init__(told)
         self.is_over = False
         """Whether the attempt is over, whatever the function returns."""
         self._socket = socket
