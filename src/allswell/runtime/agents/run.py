@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from allswell.domain.agents.conversation import is_noise
-from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.session import ACP_CLIENT
 from allswell.domain.receipts.receipt import End
-from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Lease
-from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.errors import Refused, Unavailable
 from allswell.runtime.agents.function import FunctionRun, find_function, told_of
 from allswell.runtime.attempt import (
     AttemptLimits,
@@ -31,34 +30,10 @@ from allswell.runtime.attempt import (
 )
 from allswell.runtime.attempt.launch import PLACE, Brief, LaunchSpec, OutputListeners
 from allswell.runtime.attempt.outcome import OutcomeReport
-from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.calls import is_async
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import rewrite_file, write_file
 from allswell.timing.clock import Clock, SystemClock
-
-# An attempt that ended before its agent began: it has changed nothing, and leaves a receipt like any other.
-#
-# Its agent could not be started, or it was told to stop while it was being prepared: its task was called off, taken
-# back,
-# or its supervisor stops. Whoever looks for what became of an attempt finds it in one place, however early it ended.
-
-
-def unstarted(
-    spec: AgentSpec,
-    lease: Lease,
-    home: StateDir,
-    clock: Clock,
-    error: Exception,
-    stopped: tuple[str, End] | None = None,
-) -> AttemptOutcome:
-    """The outcome of an attempt that never began, with its receipt; `stopped` says why, where that was an order."""
-    reason, end = stopped or (str(error), End.NOT_STARTED)
-    flight = flight_of(lease, clock.wall(), argv=spec.argv or (spec.function,), cwd=spec.cwd)
-    known = error if isinstance(error, AllswellError) else None
-    ended = AttemptOutcome(end, reason, standing=EvidenceState(clock.monotonic()), error=known)
-    return AttemptRecorder(flight, home, SnapshotLimits(), clock).settled(ended)
-
 
 # An attempt by a command: its words filled in, run under the warden, heard and spoken to.
 #
