@@ -134,6 +134,29 @@ def test_agents_of_the_settings_do_steps_and_judge_them(tmp_path: Path) -> None:
     assert [(one["passed"], one["by"]) for one in receipt["audits"]] == [(False, "eve"), (True, "eve")]
 
 
+def test_what_a_step_before_has_printed_is_no_option_of_an_agents_command(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text(
+        '[agents.ada]\ncommand = ["sh", "agent.sh", "{prompt}"]\n'
+        '[agents.eve]\ncommand = ["sh", "judge.sh", "{prompt}"]\npass_env = ["*"]\n'
+    )
+    (tmp_path / "agent.sh").write_text('printf "%s" "$1" > asked.txt\n')
+    (tmp_path / "judge.sh").write_text('printf "%s" "$1" > judged.txt; env > seen.txt; echo PASS\n')
+    said = "'{{ steps.talk.stdout }}'"
+    write(
+        tmp_path,
+        "steps:\n- {id: talk, run: [echo, --all-permissions]}\n"
+        f"- {{id: plan, needs: talk, agent: ada, prompt: {said}, audit: {{agent: eve, prompt: {said}}}}}\n",
+    )
+    ran = run("run", "flow.yaml", cwd=tmp_path, ALLSWELL_OURS="secret", THEIRS="shown")
+    assert ran.code == 0, ran.out + ran.err
+    asked, judged = (Path(tmp_path, name).read_text() for name in ("asked.txt", "judged.txt"))
+    assert asked == "\n--all-permissions", "begun with a line's end, as every prompt that begins with a dash"
+    assert judged.startswith("\n--all-permissions\n")
+    seen = (tmp_path / "seen.txt").read_text()
+    assert "THEIRS=shown" in seen
+    assert "ALLSWELL_OURS" not in seen, "what is ours is handed on by name alone, and by no pattern"
+
+
 @pytest.mark.row("F12")
 def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_path: Path) -> None:
     write(tmp_path, "steps: [{id: heavy-analysis, run: 'true', timeout_override: 1200000}]")

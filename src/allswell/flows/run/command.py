@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from allswell.domain.agents.cost import tokens_of
-from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle
+from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.duration import show
 from allswell.domain.ids import file_name
 from allswell.domain.lease.audit import Audited
@@ -29,8 +28,8 @@ from allswell.flows.run.context import RunContext, StepOutcome, failed
 from allswell.flows.run.plan import PRINTED_MOST, MemberJob, StepResult
 from allswell.flows.run.timeouts import Capturing, TimeoutCut
 from allswell.flows.spec import AgentPrompt, Flow, RunCommand
-from allswell.runtime.agents.run import PROMPT, client_of
-from allswell.runtime.attempt import AttemptLimits, AttemptOutcome, AttemptRunner, order_for
+from allswell.runtime.agents.run import order_of
+from allswell.runtime.attempt import AttemptOutcome, AttemptRunner
 from allswell.runtime.attempt.launch import LaunchSpec
 from allswell.runtime.attempt.verification import watch_over
 from allswell.runtime.process import allowed_environment
@@ -220,10 +219,11 @@ def find_agent(name: str, agents: Agents, step: str) -> AgentSpec:
     return spec
 
 
-def words_for(
+def order_of_agent(
     spec: AgentSpec, job: MemberJob, prompt: str, prompt_file: Path, lease: Lease, handover: str = ""
-) -> tuple[list[str], dict[str, str]]:
-    """The agent's command and variables, with what belongs to this step put in."""
+) -> LaunchSpec:
+    """The order for an attempt by an agent; the prompt is in its file when this returns."""
+    write_file(prompt_file, prompt.encode("utf-8", "surrogateescape"))
     places = {
         "prompt": prompt,
         "prompt_file": str(prompt_file),
@@ -236,25 +236,9 @@ def words_for(
         "role": lease.role,
         "folder": job.folder,
         "orders_file": str(prompt_file.with_suffix(".orders")),
+        "session": "",
     }
-    env = {name: fill(value, places) for name, value in spec.env.items()}
-    words = [fill(word, places) for word in spec.argv]
-    if spec.acp:
-        return client_of(words, ""), {**env, PROMPT: str(prompt_file)}
-    return words, env
-
-
-def order_of_agent(
-    spec: AgentSpec, job: MemberJob, prompt: str, prompt_file: Path, lease: Lease, handover: str
-) -> LaunchSpec:
-    """The order for an attempt by an agent; the prompt is in its file when this returns."""
-    write_file(prompt_file, prompt.encode("utf-8", "surrogateescape"))
-    argv, env = words_for(spec, job, prompt, prompt_file, lease, handover)
-    limits = AttemptLimits(idle=spec.idle, grace=spec.grace, repeats=spec.repeats, longer_idle=longer_idle(spec))
-    order = order_for(
-        argv, cwd=job.folder, env={**env, **job.env}, hand_on=spec.pass_env, limits=limits, folder=job.folder
-    )
-    return dataclasses.replace(order, cancels=bool(spec.acp))
+    return order_of(spec, spec.argv, places, job.env)
 
 
 # The verification of a step (`verify:`): the command that must pass before the step is done.
@@ -316,10 +300,14 @@ async def audit(site: RunContext, job: MemberJob, lease: Lease) -> Audited | Ste
     if left <= 0 or asked is None:
         return _too_late(site, job, lease, "its time was up before its audit")
     by = asked.argv[0] if isinstance(asked, RunCommand) else asked.agent
+    argv, env = asked.argv if isinstance(asked, RunCommand) else (), job.env
     try:
-        argv, env = _words(site, job, lease, asked)
-        about = {**job.env, **env, "ALLSWELL_STEP": job.id}
-        done = await run_tool(argv, timeout_override=left, cwd=job.folder, env=about)
+        if isinstance(asked, AgentPrompt):
+            file = site.base.llm / f"{job.id}-{job.tried + lease.attempt}.audit.prompt"
+            spec = find_agent(asked.agent, site.agents, job.id)
+            order = order_of_agent(spec, job, asked.prompt + _HOW, file, lease)
+            argv, env = order.argv, order.env
+        done = await run_tool(argv, timeout_override=left, cwd=job.folder, env={**env, "ALLSWELL_STEP": job.id})
     except Refused as error:
         return failed(f"its audit cannot be run: {error.message}")
     except ScopeTimeout as late:
@@ -329,26 +317,6 @@ async def audit(site: RunContext, job: MemberJob, lease: Lease) -> Audited | Ste
     if isinstance(asked, AgentPrompt):
         return _judged(done, by)
     return Audited(passed=done.ok, by=by, details="" if done.ok else _details(done))
-
-
-def _words(
-    site: RunContext, job: MemberJob, lease: Lease, asked: RunCommand | AgentPrompt
-) -> tuple[list[str], dict[str, str]]:
-    if isinstance(asked, RunCommand):
-        return list(asked.argv), {}
-    spec = find_agent(asked.agent, site.agents, job.id)
-    file = Path(site.base.llm / f"{job.id}-{job.tried + lease.attempt}.audit.prompt")
-    prompt = asked.prompt + _HOW
-    write_file(file, prompt.encode())
-    argv, env = words_for(spec, job, prompt, file, lease)
-    handed_on = {name: value for name, value in os.environ.items() if _wanted(name, spec.pass_env)}
-    return argv, {**handed_on, **env}
-
-
-def _wanted(name: str, patterns: tuple[str, ...]) -> bool:
-    from fnmatch import fnmatchcase
-
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _judged(done: ToolResult, by: str) -> Audited:

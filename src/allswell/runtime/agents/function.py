@@ -29,7 +29,6 @@ from allswell.domain.lease.holder import Orders
 from allswell.domain.mesh.request import InboxItem
 from allswell.domain.question import Option
 from allswell.domain.receipts.receipt import End
-from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.classify import failure_of
 from allswell.domain.task.model import OPEN, raised
 from allswell.domain.values import to_json
@@ -42,7 +41,7 @@ from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.control import CostReporter
 from allswell.runtime.attempt.launch import Brief, LaunchSpec
 from allswell.runtime.attempt.limits import LimitChecker
-from allswell.runtime.attempt.record import AttemptRecorder, flight_of
+from allswell.runtime.attempt.record import settled_alone
 from allswell.runtime.attempt.runner import AttemptLife, in_thread
 from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.calls import contained
@@ -72,7 +71,20 @@ class TaskBrief(msgspec.Struct, frozen=True):
     folder: str
 
 
-class Work:
+class _TaskInHands:
+    """What a function can read of its task."""
+
+    def __init__(self, told: TaskBrief) -> None:
+        self.told = told
+        self.task = told.task
+        self.name = told.name
+        self.payload = told.payload
+        self.attempt = told.attempt
+        self.handover = told.handover
+        self.folder = told.folder
+
+
+class Work(_TaskInHands):
     """A task in the hands of an async function.
 
         async def review(work: allswell.Work) -> dict:
@@ -86,13 +98,7 @@ class Work:
     def __init__(
         self, told: TaskBrief, lease: Lease, heard: Callable[[str], None], spent: Callable[[Expense], None]
     ) -> None:
-        self.told = told
-        self.task = told.task
-        self.name = told.name
-        self.payload = told.payload
-        self.attempt = told.attempt
-        self.handover = told.handover
-        self.folder = told.folder
+        super().__init__(told)
         self.asked = ""
         """What the watch wants to hear, while it does."""
         self._lease = lease
@@ -168,17 +174,11 @@ class Work:
         return (self.told.role,) if self.told.role else ()
 
 
-class SyncWork:
+class SyncWork(_TaskInHands):
     """A task in the hands of a sync function, in a process of its own."""
 
     def __init__(self, told: TaskBrief, socket: str) -> None:
-        self.told = told
-        self.task = told.task
-        self.name = told.name
-        self.payload = told.payload
-        self.attempt = told.attempt
-        self.handover = told.handover
-        self.folder = told.folder
+        super().__init__(told)
         self.is_over = False
         """Whether the attempt is over, whatever the function returns."""
         self._socket = socket
@@ -416,7 +416,12 @@ class FunctionRun(AttemptLife):
         over = await self._paying.settle()
         outcome = await self.verifying.verified(outcome, self._judge.remaining, said=False)
         if outcome.end is not End.DONE or outcome.verification is not None:
-            outcome = await in_thread(lambda: self._receipted(outcome))
+            argv, cwd, began_at = (self._spec.function,), self._folder, self._began_at
+            outcome = await in_thread(
+                lambda: settled_alone(
+                    *(self.lease, self._home, self._clock, outcome), argv=argv, cwd=cwd, began_at=began_at
+                )
+            )
         told = self._paying.is_told
         return dataclasses.replace(outcome, expense=self._meter.total, expense_told=told, over_cost=over)
 
@@ -449,7 +454,3 @@ class FunctionRun(AttemptLife):
                 return
         ABANDONED[work] = None
         work.add_done_callback(_let_go)
-
-    def _receipted(self, ended: AttemptOutcome) -> AttemptOutcome:
-        flight = flight_of(self.lease, self._began_at, argv=(self._spec.function,), cwd=self._folder)
-        return AttemptRecorder(flight, self._home, SnapshotLimits(), self._clock).settled(ended)

@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from allswell.domain.agents.conversation import is_noise
-from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.session import ACP_CLIENT
 from allswell.domain.receipts.receipt import End
-from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Lease
-from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.errors import Refused, Unavailable
 from allswell.runtime.agents.function import FunctionRun, find_function, told_of
 from allswell.runtime.attempt import (
     AttemptLimits,
@@ -31,34 +30,10 @@ from allswell.runtime.attempt import (
 )
 from allswell.runtime.attempt.launch import PLACE, Brief, LaunchSpec, OutputListeners
 from allswell.runtime.attempt.outcome import OutcomeReport
-from allswell.runtime.attempt.record import AttemptRecorder, flight_of
 from allswell.runtime.calls import is_async
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import rewrite_file, write_file
 from allswell.timing.clock import Clock, SystemClock
-
-# An attempt that ended before its agent began: it has changed nothing, and leaves a receipt like any other.
-#
-# Its agent could not be started, or it was told to stop while it was being prepared: its task was called off, taken
-# back,
-# or its supervisor stops. Whoever looks for what became of an attempt finds it in one place, however early it ended.
-
-
-def unstarted(
-    spec: AgentSpec,
-    lease: Lease,
-    home: StateDir,
-    clock: Clock,
-    error: Exception,
-    stopped: tuple[str, End] | None = None,
-) -> AttemptOutcome:
-    """The outcome of an attempt that never began, with its receipt; `stopped` says why, where that was an order."""
-    reason, end = stopped or (str(error), End.NOT_STARTED)
-    flight = flight_of(lease, clock.wall(), argv=spec.argv or (spec.function,), cwd=spec.cwd)
-    known = error if isinstance(error, AllswellError) else None
-    ended = AttemptOutcome(end, reason, standing=EvidenceState(clock.monotonic()), error=known)
-    return AttemptRecorder(flight, home, SnapshotLimits(), clock).settled(ended)
-
 
 # An attempt by a command: its words filled in, run under the warden, heard and spoken to.
 #
@@ -76,30 +51,23 @@ PROMPT = "ALLSWELL_PROMPT"
 """The variable that names the file with the prompt."""
 
 
-def client_of(words: Sequence[str], session: str) -> list[str]:
-    """The command of the client that speaks ACP with an agent, which reads its prompt from that file."""
-    return [sys.executable, *_CLIENT, f"--session={session}", "--", *words]
-
-
-def order_of(spec: AgentSpec, brief: Brief) -> LaunchSpec:
-    """The order for an attempt, or `Refused`."""
-    argv = brief.command
-    if spec.function:
-        argv = (sys.executable, *CALLED, spec.function, *(() if spec.installed else (brief.folder,)))
-    words = [word_of(word, brief.places, after_dashes="--" in argv[:number]) for number, word in enumerate(argv)]
+def order_of(
+    spec: AgentSpec, argv: Sequence[str], places: Mapping[str, str], more: Mapping[str, str] = {}
+) -> LaunchSpec:
+    """The order for an attempt by an agent's command, or `Refused`; `more` are variables beside its own."""
+    words = [word_of(word, places, after_dashes="--" in argv[:number]) for number, word in enumerate(argv)]
     for word in words:
         if len(os.fsencode(word)) > _ARGUMENT_MOST:
             text = f"the prompt has {len(os.fsencode(word)):,} bytes, and an argument at most {_ARGUMENT_MOST:,}"
             raise Refused("bad_command", f"{text}; let the command read {{prompt_file}}", where="command")
-    env = {name: fill(value, brief.places) for name, value in spec.env.items()}
+    folder, env = places["folder"], {name: fill(value, places) for name, value in spec.env.items()}
     if spec.acp:
-        order_for(words, cwd=brief.folder, env=env, hand_on=spec.pass_env)  # refuses a command that cannot be run
-        words = client_of(words, brief.warmth.session)
-    env |= {"ALLSWELL_ORDERS": str(brief.orders_file), PROMPT: str(brief.prompt_file)}
-    if spec.function:
-        env["ALLSWELL_WORK"] = str(brief.work_file)
+        order_for(words, cwd=folder, env=env, hand_on=spec.pass_env)  # refuses a command that cannot be run
+        words = [sys.executable, *_CLIENT, f"--session={places['session']}", "--", *words]
+    env |= {"ALLSWELL_ORDERS": places["orders_file"], PROMPT: places["prompt_file"], **more}
     limits = AttemptLimits(idle=spec.idle, grace=spec.grace, repeats=spec.repeats, longer_idle=longer_idle(spec))
-    return order_for(words, cwd=brief.folder, env=env, hand_on=spec.pass_env, limits=limits, folder=brief.folder)
+    order = order_for(words, cwd=folder, env=env, hand_on=spec.pass_env, limits=limits, folder=folder)
+    return dataclasses.replace(order, cancels=bool(spec.acp))
 
 
 def _names_handover(spec: AgentSpec, brief: Brief) -> bool:
@@ -141,16 +109,19 @@ class CommandRun(AttemptRunner):
         self._pipe: tuple[int, int] | None = None
         """Its standard input, where it hears there: what it reads from, and what we write to."""
         self._tail = bytearray()
+        argv, more = brief.command, {}
+        if spec.function:
+            argv = (sys.executable, *CALLED, spec.function, *(() if spec.installed else (brief.folder,)))
+            more = {"ALLSWELL_WORK": str(brief.work_file)}
         try:
             brief.write()
             if spec.function:
                 write_file(brief.work_file, msgspec.json.encode(told_of(brief, lease)))
             order = dataclasses.replace(
-                order_of(spec, brief),
+                order_of(spec, argv, brief.places, more),
                 echo=self._keep_tail,
                 listeners=dataclasses.replace(listeners, context_window=spec.context_window),
                 quota=quota,
-                cancels=bool(spec.acp),
                 defer=spec.defer,
                 handover=brief.handover.text,
                 ends_with_question=spec.ends_with_question if spec.worktree else "",

@@ -17,7 +17,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -70,6 +70,7 @@ from allswell.runtime.agent_socket import (
     read_word,
 )
 from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.attempt.progress import ProgressMonitor
 from allswell.runtime.process import TreeRecord
 from allswell.runtime.process.identity import is_inside
 from allswell.timing.clock import Clock
@@ -241,19 +242,10 @@ _ANSWER_LOOK = 2.0
 """Seconds between two looks at whether somebody has answered."""
 
 
-class Repeats(Protocol):
-    """What finds circles, and is told that one is in order."""
-
-    on_repetition: Callable[[Repetition | None], None] | None
-
-    def accept_repetition(self) -> None:
-        """What it repeats counts as progress from now on."""
-
-
 class RepetitionReporter:
     """Follows the circles of one attempt, and has a human decide."""
 
-    def __init__(self, lease: Lease, limit: int | None, seen: Repeats) -> None:
+    def __init__(self, lease: Lease, limit: int | None, seen: ProgressMonitor) -> None:
         self._lease = lease
         self._from = None if limit is None or lease.role == RUN_ROLE else limit * ASKED_AFTER
         self._accept = seen.accept_repetition
@@ -518,10 +510,6 @@ More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""
 
 
-async def _nothing_denied() -> Denied:
-    return NOTHING_DENIED
-
-
 def _answered(answer: Mapping[str, str]) -> str:
     """That a question was answered, for its agent."""
     text = answer["answer"]
@@ -531,23 +519,22 @@ def _answered(answer: Mapping[str, str]) -> str:
 class ControlHandler:
     """Speaks for the agent of one lease."""
 
-    def __init__(  # noqa: PLR0913 - each has a name
+    def __init__(
         self,
         lease: Lease,
         allowance: QuotaTracker,
+        seen: ProgressMonitor,
+        denied: Callable[[], Awaitable[Denied]],
         *,
         more: More | None = None,
-        heard: Callable[[str], None],
-        spent: Callable[[Expense], None],
-        waits: Callable[[str], None] = lambda _: None,
-        used: Callable[[ToolMessage], None] = lambda _: None,
-        denied: Callable[[], Awaitable[Denied]] = _nothing_denied,
+        handover: str = "",
         report: OutcomeReport | None = None,
     ) -> None:
+        """`seen` takes what it says as evidence; `denied` tells what its program has refused so far."""
         self.last_word: str | None = None
         self.brought = False
         """Whether it has said that it is done, and that has to be verified: the lease goes on."""
-        self.handover = ""
+        self.handover = handover
         """What came before its attempt, until it has checked in."""
         self.requests: list[TaskId] = []
         """Those to other agents that have not come back, as far as it has asked."""
@@ -558,24 +545,25 @@ class ControlHandler:
         self._lease = lease
         self._allowance = allowance
         self._more = more
-        self._heard = heard
-        self._spent = spent
-        self._waits = waits
-        """Hears that it waits for an answer, a human's or another agent's: that is no idleness."""
-        self._used = used
-        """Hears of each call of a tool that a hook of its program reports."""
+        self._seen = seen
         self._notices = 0
         """How often it has said that it waits for a human, or that a turn has failed."""
         self._news_told: set[str] = set()
         """The answers and requests that its hook was told of."""
         self._denied = denied
-        """What its program has refused so far."""
         self._report = report
         self._last = asyncio.Lock()
         """Of two last words at once, the second hears what became of the first."""
         self._asked: dict[QuestionId, Question | None] = {}
         self._asking: dict[tuple[str, tuple[Option, ...], bool], CommandId] = {}
         """The commands of questions that the agent has not been answered about."""
+
+    def _heard(self, what: str) -> None:
+        self._seen.heard(EvidenceKind.CHECKIN, what)
+
+    def _waits(self, what: str) -> None:
+        """It waits for an answer, a human's or another agent's: that is no idleness."""
+        self._seen.heard(EvidenceKind.PROTOCOL, what)
 
     async def hear(self, word: AnyWord) -> SocketReply:
         """Carry out a word; raises what the store refuses."""
@@ -596,7 +584,7 @@ class ControlHandler:
             found = await self._lease.inbox(roles=self._roles, mesh=word.mesh)
             return SocketReply(orders=await self._orders(), inbox=tuple(found))
         if isinstance(word, SpendMessage):
-            self._spent(told_expense(word.cost_usd, word.tokens_in, word.tokens_out))
+            self._seen.spent(told_expense(word.cost_usd, word.tokens_in, word.tokens_out))
             return SocketReply(orders=await self._orders())
         if isinstance(word, RespondMessage | DeclineMessage):
             return await self._answer(word)
@@ -627,7 +615,7 @@ class ControlHandler:
         check_text(word.answer, "answer", _ANSWER_MOST)
         if self._lease.lost is not None:
             raise self._lease.lost
-        self._used(word)
+        self._seen.hear_hook(word)
         orders = await self._orders()
         news = {answer["question"]: _answered(answer) for answer in orders.answers}
         news |= {request: f"{request} waits for your answer: call the tool inbox." for request in orders.inbox}

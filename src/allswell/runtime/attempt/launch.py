@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -38,6 +39,7 @@ from allswell.domain.ids import TaskId, file_name
 from allswell.domain.lease.verification import NOT_VERIFIED
 from allswell.domain.receipts.receipt import End, Receipt, Verification, told
 from allswell.domain.receipts.snapshot import SnapshotLimits
+from allswell.domain.rules.event import Event
 from allswell.domain.scopes import VARIABLE as DEADLINE
 from allswell.domain.scopes import write_instant
 from allswell.domain.service.retry import Failure
@@ -364,15 +366,33 @@ def with_handover(order: LaunchSpec, lease: Lease, home: StateDir, *, cold: str 
     return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=urgent, warmth=warmth)
 
 
-def has_refused_session(order: LaunchSpec, outcome: AttemptOutcome) -> bool:
-    """Whether an attempt has ended because its client refused to go on with the session; it blocks."""
-    receipt = outcome.receipt
+async def has_refused_session(order: LaunchSpec, outcome: AttemptOutcome, lease: Lease, home: StateDir) -> bool:
+    """Whether an attempt has ended because its client refused to go on with the session, and can be made once more.
+
+    It has not begun then, so its receipt is taken away.
+    """
+    receipt, standing = outcome.receipt, outcome.standing
+    if lease.over or lease.lost is not None or outcome.survivors is not None:
+        return False
     if not order.warmth.session or not outcome.by_itself or receipt is None:
         return False
-    standing = outcome.standing
     began = standing is not None and (EvidenceKind.PROTOCOL in standing.last or standing.refusal is not None)
-    printed = ends_of(receipt)
-    return has_refused(program_of(order.argv), outcome.exit_code, outcome.elapsed, printed, began=began)
+    printed = await asyncio.to_thread(ends_of, receipt)
+    refused = has_refused(program_of(order.argv), outcome.exit_code, outcome.elapsed, printed, began=began)
+    if refused:
+        home.receipts.remove(receipt.id)
+    return refused
+
+
+def told_of_warmth(lease: Lease, warmth: Warmth) -> Event | None:
+    """What the journal is told of the session that an attempt goes on with, or not; None where there was none."""
+    if warmth.session:
+        kind, data = "agent_resumed", {"session": warmth.session}
+    elif warmth.why_cold:
+        kind, data = "agent_restarted", {"why": warmth.why_cold}
+    else:
+        return None
+    return Event(kind, lease.task, lease.run, lease.agent, lease.token, data)
 
 
 # What an agent of a fleet is told: the prompt, what came before it, and where it works; as text, in files, as places.

@@ -48,7 +48,7 @@ from allswell.runtime.attempt.record import (
 from allswell.runtime.attempt.warm import session_in
 from allswell.runtime.host import boot_id
 from allswell.runtime.process import end_left_over, survivors_of
-from allswell.runtime.process.apart.tree import look
+from allswell.runtime.process.apart.tree import lives
 from allswell.runtime.process.identity import is_inside, pid_namespace
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import read_file, remove_file, write_file
@@ -159,12 +159,7 @@ def still_running(left: Survivors) -> Survivors:
         return replace(left, processes=())
     if left.pid_namespace != pid_namespace():
         return left
-    return replace(left, processes=tuple(one for one in left.processes if _runs(one)))
-
-
-def _runs(process: Survivor) -> bool:
-    seen = look(process.pid)
-    return seen is not None and seen.start == process.start and seen.state not in "ZX"
+    return replace(left, processes=tuple(one for one in left.processes if lives(one.pid, one.start)))
 
 
 # --- in files ---------------------------------------------------------------------------------------------------------

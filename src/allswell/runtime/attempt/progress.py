@@ -57,7 +57,7 @@ from allswell.runtime.attempt.launch import LaunchSpec
 from allswell.runtime.attempt.output import OutputMultiplexer, OutputReader, StreamEcho, Streams
 from allswell.runtime.attempt.record import InFlightRecord, under_way
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import read, state_of, states_below, threads_of
+from allswell.runtime.process.apart.tree import lives, read, state_of, states_below, threads_of
 from allswell.runtime.process.identity import pid_namespace
 from allswell.timing.clock import Clock
 
@@ -67,9 +67,6 @@ from allswell.timing.clock import Clock
 # Those of this process are known by name, with the moment at which each came and went, so that one who came and went
 # between two looks is not missed. Those of other processes on the same store are found by their notes in flight. What
 # an attempt itself has put under watch (an agent that types `allswell run -- make`) is its own work, not a neighbour's.
-
-_STARTED_AT = 19
-"""Where the moment at which a process started stands in what the kernel tells of it."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +124,7 @@ def _lives(flight: InFlightRecord) -> bool:
         return False
     if record.pid_namespace != pid_namespace():
         return True  # in a container: its numbers say nothing here, and the note is taken away when it ends
-    state = state_of(record.reaper)
-    return state is not None and int(state[_STARTED_AT]) == record.reaper_start
+    return lives(record.reaper, record.reaper_start)
 
 
 # Changes in the work: whether any file of a folder is not as it was at the last look.

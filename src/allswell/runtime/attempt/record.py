@@ -12,7 +12,7 @@ import dataclasses
 import fcntl
 import os
 import socket
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -426,6 +426,14 @@ class AttemptRecorder:
             warnings=self.warnings,
         )
         return advise(made, resume=(*flight.resume, *((own,) if own is not None else ())))
+
+
+def settled_alone(
+    lease: Lease, home: StateDir, clock: Clock, ended: AttemptOutcome, *, argv: Sequence[str], cwd: str, began_at: int
+) -> AttemptOutcome:
+    """The outcome of an attempt of which nothing was watched or kept, with its receipt; it blocks."""
+    flight = flight_of(lease, began_at, argv=tuple(argv), cwd=cwd)
+    return AttemptRecorder(flight, home, SnapshotLimits(), clock).settled(ended)
 
 
 def _transcript(path: str | None, printed: StreamEnd | None) -> Transcript | None:

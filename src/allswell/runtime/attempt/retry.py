@@ -17,7 +17,6 @@ from allswell.domain.agents.session import Warmth
 from allswell.domain.ids import TaskId
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.receipts.receipt import End, Verification
-from allswell.domain.rules.event import Event
 from allswell.domain.task.model import OPEN
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
@@ -27,6 +26,7 @@ from allswell.runtime.attempt.launch import (
     LaunchSpec,
     ReplayableStdin,
     has_refused_session,
+    told_of_warmth,
     with_handover,
 )
 from allswell.runtime.attempt.orphans import reconcile
@@ -115,12 +115,9 @@ class RetryLoop:
             own = await self._told(order, lease)
             outcome = await self._attempt(own, lease, self._report, note)
             note = None
-            if not self._stopped.done() and not lease.over and lease.lost is None and outcome.survivors is None:
-                refused = await asyncio.to_thread(has_refused_session, own, outcome)
-                if refused and outcome.receipt is not None:  # of an attempt that has not begun
-                    self._home.receipts.remove(outcome.receipt.id)
-                    own = await asyncio.to_thread(partial(with_handover, order, lease, self._home, cold=REFUSED))
-                    outcome = await self._attempt(own, lease, self._report, self._report.note)
+            if not self._stopped.done() and await has_refused_session(own, outcome, lease, self._home):
+                own = await asyncio.to_thread(partial(with_handover, order, lease, self._home, cold=REFUSED))
+                outcome = await self._attempt(own, lease, self._report, self._report.note)
             self.outcomes.append(outcome)
             try:
                 if outcome.survivors is not None:
@@ -165,18 +162,14 @@ class RetryLoop:
 
     async def _tell_warmth(self, lease: Lease, warmth: Warmth) -> None:
         """Say whether an attempt goes on with its agent's own session, and why not."""
-        if warmth.session:
-            kind, data = "agent_resumed", {"session": warmth.session}
-            self._tell(f"attempt {lease.attempt} goes on with the agent's own session")
-        elif warmth.why_cold:
-            kind, data = "agent_restarted", {"why": warmth.why_cold}
-            self._tell(
-                f"attempt {lease.attempt} begins a new session: the last one is not gone on with, {warmth.why_cold}"
-            )
-        else:
+        event = told_of_warmth(lease, warmth)
+        if event is None:
             return
+        cold = f"begins a new session: the last one is not gone on with, {warmth.why_cold}"
+        session = "goes on with the agent's own session" if warmth.session else cold
+        self._tell(f"attempt {lease.attempt} {session}")
         with contextlib.suppress(AllswellError):  # that it cannot be said stops nothing
-            await self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data))
+            await self._watch.notice(event)
 
     async def _reported(self, lease: Lease, outcome: AttemptOutcome, report_: OutcomeReport) -> bool:
         """Tell the store how an attempt ended, for as long as its lease can be trusted; whether there is another."""

@@ -204,22 +204,13 @@ class AttemptRunner(AttemptLife):
         name = self._name = f"{file_name(lease.task)}.{lease.attempt}"
         place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
         self._gathering = ProgressMonitor(order, place, self._clock, self._heard, tower or SharedSampler())
-        spends = QuotaTracker(order.quota, self._clock)
         seen = self._gathering
         self._report = report
         """Takes the note over when the attempt has ended; None: the note goes then."""
+        spends = QuotaTracker(order.quota, self._clock)
         self._holder = ControlHandler(
-            lease,
-            spends,
-            more=orders,
-            heard=lambda what: seen.heard(EvidenceKind.CHECKIN, what),
-            waits=lambda what: seen.heard(EvidenceKind.PROTOCOL, what),
-            used=seen.hear_hook,
-            spent=seen.spent,
-            denied=self._denied,
-            report=report,
+            *(lease, spends, seen, self._denied), more=orders, handover=order.handover, report=report
         )
-        self._holder.handover = order.handover
         self._told = HandoverPlaces(order, home.folder / "briefs" / f"{name}.handover")
         self._admission = PeerCheck(outsiders=order.outsiders)
         self._desk = ControlSocket(self._holder.hear, self._admission)
@@ -231,10 +222,10 @@ class AttemptRunner(AttemptLife):
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
         self._plugin: PermissionPlugin | None = None
         """Decides about calls of its tools: one that a human has decided about, and those that wait for one."""
-        self.verifying = Verifying(order, lease, lambda what: self._gathering.heard(EvidenceKind.PROTOCOL, what))
+        self.verifying = Verifying(order, lease, lambda what: seen.heard(EvidenceKind.PROTOCOL, what))
         self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
-        self._paying = CostReporter(lease, self._gathering.meter, lambda why: self.stop(why, End.COSTLY))
-        self._gathering.on_cost = self._paying.hear
+        self._paying = CostReporter(lease, seen.meter, lambda why: self.stop(why, End.COSTLY))
+        seen.on_cost = self._paying.hear
         self._circles = RepetitionReporter(lease, order.limits.repeats, seen)
         self._judge = LimitChecker(order.limits, lease, seen, self._clock, lambda: self._holder.last_word)
 

@@ -275,19 +275,7 @@ class Handle:
     def give_up(self) -> ProcessResult:
         """The reaper does not answer: end the tree from here, and say who is left."""
         if self.result is None:
-            left = end_left_over(self.record, grace_ms=0, marks=self._marks)
-            seconds = time.monotonic() - self.began
-            running, proven = survivors_of(left.processes), left.proven
-            self.result = ProcessResult(
-                EndCause.STOPPED,
-                None,
-                None,
-                killed=True,
-                survivors=tuple(one.pid for one in running),
-                running=running,
-                proven=proven,
-                seconds=seconds,
-            )
+            self.result = self._ended_from_here(EndCause.STOPPED)
             self._channel.close()
             KEEPER.wake()
         return self.result
@@ -571,10 +559,14 @@ class Handle:
 
     def _settle_lost(self) -> None:
         """The reaper was killed. The warden kills those below it, and we kill those that are known by their marks."""
+        self.result = self._ended_from_here(EndCause.LOST)
+
+    def _ended_from_here(self, ending: EndCause) -> ProcessResult:
+        """End the tree without its reaper; who is left of it."""
         left = end_left_over(self.record, grace_ms=0, marks=self._marks)
         running = survivors_of(left.processes)
-        self.result = ProcessResult(
-            EndCause.LOST,
+        return ProcessResult(
+            ending,
             None,
             None,
             killed=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import look, read
+from allswell.runtime.process.apart.tree import lives, look, read
 
 MARKER = "ALLSWELL_MARKER"
 """The variable by which every process of a tree can be known, as long as it is not unset."""
@@ -141,5 +141,4 @@ def _runs(holder: str) -> bool | None:
     found = _HOLDER.fullmatch(holder)
     if found is None or found[3] != _here() or pid_namespace() == "unknown":
         return None
-    seen = look(int(found[1]))
-    return seen is not None and seen.state not in "ZX" and str(seen.start) == found[2]
+    return lives(int(found[1]), int(found[2]))

@@ -36,7 +36,7 @@ import msgspec
 from allswell.domain.agents.status import Survivor, short_command
 from allswell.errors import Refused
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import ProcessSeen, below, living, look, read, send, state_of
+from allswell.runtime.process.apart.tree import ProcessSeen, below, lives, living, look, read, send, state_of
 from allswell.runtime.process.identity import MARKER, TreeRecord, pid_namespace
 
 _KILLING = 5.0
@@ -243,7 +243,7 @@ def _orphans(record: TreeRecord) -> dict[int, ProcessSeen]:
 
     Reapers are forks of the warden that have never started another program.
     """
-    if not _lives(record.warden, record.warden_start):
+    if not lives(record.warden, record.warden_start):
         return {}
     line = read(f"/proc/{record.warden}/cmdline")
     children = [pid for pid, seen in below(record.warden).items() if seen.parent == record.warden]
@@ -258,12 +258,7 @@ def _is_proof(record: TreeRecord) -> bool:
         return True
     if record.pid_namespace != pid_namespace():
         return False
-    return _lives(record.reaper, record.reaper_start) or _lives(record.warden, record.warden_start)
-
-
-def _lives(pid: int, start: int) -> bool:
-    seen = look(pid) if pid else None
-    return seen is not None and seen.start == start and seen.state not in "ZX"
+    return lives(record.reaper, record.reaper_start) or lives(record.warden, record.warden_start)
 
 
 def _everybody() -> list[int]:
@@ -378,16 +373,8 @@ class Spawner:
         return left
 
     def _living(self) -> dict[int, ProcessSeen]:
-        found: dict[int, ProcessSeen] = {}
-        for pid, tag in tagged(VARIABLE).items():
-            if tag == self.tag and (marked := look(pid)) is not None:
-                found |= {pid: marked, **below(pid)}
-        for pid, start in self._processes.items():
-            seen = look(pid)
-            if seen is not None and seen.start == start:
-                found |= {pid: seen, **below(pid)}
-        found.pop(os.getpid(), None)
-        return {pid: seen for pid, seen in found.items() if seen.state not in "ZX"}
+        marked = (pid for pid, tag in tagged(VARIABLE).items() if tag == self.tag)
+        return _with_those_below((*marked, *(pid for pid, start in self._processes.items() if lives(pid, start))))
 
 
 def end_orphans(grace_ms: int) -> tuple[Survivor, ...]:
@@ -399,16 +386,23 @@ def end_orphans(grace_ms: int) -> tuple[Survivor, ...]:
 
 
 def _orphaned_spawns() -> dict[int, ProcessSeen]:
-    found: dict[int, ProcessSeen] = {}
+    orphans = []
     for pid, tag in tagged(VARIABLE).items():
         with contextlib.suppress(ValueError):  # a tag that is not ours
             _, _, space, caller, start, _ = tag.rsplit(".", 5)
-            alive = look(int(caller))
-            dead = alive is None or alive.start != int(start) or alive.state in "ZX"
-            if dead and space == pid_namespace() and (seen := look(pid)) is not None:
-                found |= {pid: seen, **below(pid)}
-    found.pop(os.getpid(), None)
-    return {pid: seen for pid, seen in found.items() if seen.state not in "ZX"}
+            if space == pid_namespace() and not lives(int(caller), int(start)):
+                orphans.append(pid)
+    return _with_those_below(orphans)
+
+
+def _with_those_below(pids: Iterable[int]) -> dict[int, ProcessSeen]:
+    """These processes and all below them that live, but for this process."""
+    every: dict[int, ProcessSeen] = {}
+    for pid in pids:
+        if (seen := look(pid)) is not None:
+            every |= {pid: seen, **below(pid)}
+    every.pop(os.getpid(), None)
+    return {pid: seen for pid, seen in every.items() if seen.state not in "ZX"}
 
 
 spawner: contextvars.ContextVar[Spawner | None] = contextvars.ContextVar("allswell_spawner", default=None)

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.evidence import AGENT_REPEATS, EvidenceKind
+from allswell.domain.agents.evidence import AGENT_REPEATS, EvidenceKind, EvidenceState
 from allswell.domain.agents.handover import NeedDone
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
 from allswell.domain.agents.session import BEGINNINGS, Warmth
@@ -42,7 +42,6 @@ from allswell.domain.ids import Millis, TaskId
 from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.question import SKIP, AnswerAction, Option, Question, without_output
 from allswell.domain.receipts.receipt import End
-from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.rules.event import Event
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.task.model import OPEN, State, TaskRow, raised
@@ -53,10 +52,9 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.runtime.agents import Running, make_run
 from allswell.runtime.agents.function import FunctionRun
-from allswell.runtime.agents.run import unstarted
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
-from allswell.runtime.attempt.launch import OutputListeners, brief_for, has_refused_session
+from allswell.runtime.attempt.launch import OutputListeners, brief_for, has_refused_session, told_of_warmth
 from allswell.runtime.attempt.outcome import (
     OutcomeReport,
     ask_at_end,
@@ -67,7 +65,7 @@ from allswell.runtime.attempt.outcome import (
     tell_expense,
     was_taken_away,
 )
-from allswell.runtime.attempt.record import AttemptRecorder, flight_of
+from allswell.runtime.attempt.record import settled_alone
 from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.attempt.warm import REFUSED
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, handed_over, met_limit, too_late
@@ -247,9 +245,11 @@ class AttemptSupervisor:
             self._conflict = conflict
             outcome = AttemptOutcome(End.ASKED, str(conflict))
         except (AllswellError, OSError) as error:
-            spec, home, never, order = self.slot.spec, self._plan.home, error, self._stop
-            stop = None if order is None else order[:2]
-            outcome = await in_thread(lambda: unstarted(spec, lease, home, self._clock, never, stop))
+            reason, end = (str(error), End.NOT_STARTED) if self._stop is None else self._stop[:2]
+            refused = error if isinstance(error, AllswellError) else None
+            standing, elapsed = EvidenceState(self._clock.monotonic()), self._clock.monotonic() - self._began[1]
+            never = AttemptOutcome(end, reason, elapsed=elapsed, standing=standing, error=refused)
+            outcome = await self._receipted(never)
         finally:
             self.gone.set()
             self._shared.gauged(self.slot.holder, None)
@@ -308,12 +308,11 @@ class AttemptSupervisor:
         """The agent's attempt; made once more with a new session where its client refuses to go on with the old one."""
         run = await self._brief(started)
         outcome = await self._run_agent(run)
-        gone = self._stop is not None or self.lease.over or self.lease.lost is not None or outcome.survivors is not None
-        if gone or isinstance(run, FunctionRun) or not await in_thread(lambda: has_refused_session(run.order, outcome)):
+        if self._stop is not None or isinstance(run, FunctionRun):
             return outcome
-        if outcome.receipt is not None:  # of an attempt that has not begun
-            self._plan.home.receipts.remove(outcome.receipt.id)
-        return await self._run_agent(await self._brief(started, cold=REFUSED))
+        if await has_refused_session(run.order, outcome, self.lease, self._plan.home):
+            return await self._run_agent(await self._brief(started, cold=REFUSED))
+        return outcome
 
     async def _brief(self, started: Callable[[], None], *, cold: str = "") -> Running:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
@@ -401,10 +400,8 @@ class AttemptSupervisor:
             raise Refused("stopped", "the agent no longer holds the task", where="supervisor")
 
     def _tell_warmth(self, warmth: Warmth) -> None:
-        if warmth.session:
-            self._tell(self._notice("agent_resumed", session=warmth.session))
-        elif warmth.why_cold:
-            self._tell(self._notice("agent_restarted", why=warmth.why_cold))
+        if (event := told_of_warmth(self.lease, warmth)) is not None:
+            self._tell(self._watch.notice(event))
         self._voice.session(self.lease.agent, self.lease.name, warmth)
 
     async def _bring_home(self, outcome: AttemptOutcome) -> AttemptOutcome:
@@ -455,12 +452,20 @@ class AttemptSupervisor:
         """An attempt that was done, and whose task is another's by now: its receipt says so, too."""
         home, receipt, late = self._plan.home, outcome.receipt, replace(outcome, end=End.LEASE_LOST, reason=why)
         if receipt is None:
-            spec, argv = self.slot.spec, self.slot.spec.argv or (self.slot.spec.function,)
-            flight = flight_of(self.lease, self._began[0], argv=argv, cwd=spec.cwd)
-            recorder = AttemptRecorder(flight, home, SnapshotLimits(), self._clock)
-            return await in_thread(lambda: recorder.settled(late))
+            return await self._receipted(late)
         kept = await in_thread(lambda: refused_receipt(home, receipt, why))
         return replace(late, receipt=kept or receipt)
+
+    async def _receipted(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        """An outcome with its receipt, where there is none yet: also of an attempt that ended before its agent began.
+
+        Whoever looks for what became of an attempt finds it in one place, however early it ended.
+        """
+        spec, home, began_at = self.slot.spec, self._plan.home, self._began[0]
+        argv = spec.argv or (spec.function,)
+        return await in_thread(
+            lambda: settled_alone(*(self.lease, home, self._clock, outcome), argv=argv, cwd=spec.cwd, began_at=began_at)
+        )
 
     async def _has_ended(self) -> bool:
         """Whether the task is over, and not only this attempt at it, as far as the store can be asked."""

@@ -34,7 +34,7 @@ from allswell.domain.rules.event import Event
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import look
+from allswell.runtime.process.apart.tree import lives, look
 from allswell.runtime.process.identity import pid_namespace
 
 _TRIES = 5
@@ -181,5 +181,4 @@ def _is_dead(before: Presence, host: str) -> bool:
         return False
     if before.pid_namespace != pid_namespace():
         return False  # a container's numbers mean nothing here
-    seen = look(before.pid)
-    return seen is None or seen.start != before.pid_start or seen.state in "ZX"
+    return not lives(before.pid, before.pid_start)

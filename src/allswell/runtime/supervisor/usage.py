@@ -12,7 +12,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -42,25 +42,6 @@ Collected = Mapping[str, Any]
 """Check-ins, by agent: the task, its name, and what was said."""
 
 
-class UsageSessions(Protocol):
-    """What a fleet does about the sessions of its accounts."""
-
-    def whose(self) -> str:
-        """The account whose session a source tells of that does not say so; empty: that is not known."""
-
-    async def parked(self, account: str) -> Millis | None:
-        """Until when the store has the account parked."""
-
-    async def park(self, account: str, until: Millis) -> None:
-        """Dispatch nothing to its agents until then."""
-
-    async def paused(self, usage: Usage, until: Millis) -> None:
-        """Collect what its agents are at, now that it is parked, and tell of it."""
-
-    async def resumed(self, account: str, until: Millis) -> None:
-        """Its session has room again: end the parking until then, if it is not over."""
-
-
 class UsageMonitor:
     """Watches the usage of one fleet."""
 
@@ -81,7 +62,7 @@ class UsageMonitor:
         self._limits = limits
         self._now = now
         self._act = act
-        self.sessions: UsageSessions | None = None
+        self.sessions: AccountSessions | None = None
         """Pauses the agents of one account; None: a session is the whole fleet's."""
         self._sessions: dict[str, UsageLevel] = {}
         """How accounts stand with their sessions; that one is paused is in the store, as its parking."""
@@ -143,7 +124,7 @@ class UsageMonitor:
         except AllswellError as error:
             self._complain(f"the usage could not be reported: {error}")
 
-    async def _take_session(self, sessions: UsageSessions, usage: Usage, now: Millis) -> None:
+    async def _take_session(self, sessions: AccountSessions, usage: Usage, now: Millis) -> None:
         """Do what follows for one account."""
         account, reading = usage.account, msgspec.structs.replace(usage, context=None)
         before = self._sessions.get(account)
@@ -445,7 +426,9 @@ class AccountSessions:
         self._collect = collect
         self._notice = notice
         self.parked = accounts.parked
+        """Until when the store has an account parked."""
         self.park = accounts.pause
+        """Dispatch nothing to the agents of an account until then."""
 
     def whose(self) -> str:
         """The account that the settings name for the usage source, or the only one that there is."""

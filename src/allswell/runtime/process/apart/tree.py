@@ -67,6 +67,12 @@ def look(pid: int) -> ProcessSeen | None:
     return None if fields is None else _seen(fields)
 
 
+def lives(pid: int, start: int) -> bool:
+    """Whether a process still runs that started at this moment; a zombie does not, nor another with its number."""
+    seen = look(pid) if pid else None
+    return seen is not None and seen.start == start and seen.state not in "ZX"
+
+
 def _seen(fields: list[bytes]) -> ProcessSeen:
     return ProcessSeen(fields[0].decode(), int(fields[1]), int(fields[19]))
 
