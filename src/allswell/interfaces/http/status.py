@@ -21,10 +21,11 @@ from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Length, Limit
 from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger
+from allswell.views.checkup import CheckupShape, load_checkup
 from allswell.views.delivery import CommShape
 from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
 from allswell.views.settings import KeyShape, KeysShape, NewKeyShape, SettingsShape
-from allswell.views.status import BoardShape, CheckupShape, ServicesShape, StatusShape, examined, load_status
+from allswell.views.status import BoardShape, ServicesShape, StatusShape, load_status
 from allswell.views.worker import QueuesShape
 
 _CHUNK = 500
@@ -147,7 +148,7 @@ async def show_checkup(call: RequestContext, _: NoParams) -> CheckupShape:
     """Check that all is well with the watch, as `allswell doctor` does where the store is."""
     check_beside(call.key, "checkup")
     async with _ONE_AT_A_TIME:
-        return CheckupShape.of(await examined(call.house.url, call.house.settings, call.house.home))
+        return await load_checkup(call.house.url, call.house.settings, call.house.home)
 
 
 async def list_unaccounted(call: RequestContext, _: NoParams) -> UnaccountedShape:

@@ -30,7 +30,7 @@ from allswell.interfaces.cli.rendering import (
 if TYPE_CHECKING:
     from allswell.settings import SettingRow, Settings
     from allswell.settings.first_file import KnownAgent
-    from allswell.views.status import CheckupShape
+    from allswell.views.checkup import CheckupShape
 
 
 _STYLES = {"ok": "ready", "wait": "dim", "warn": "warn", "bad": "failed"}
@@ -93,7 +93,7 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     import asyncio
 
     from allswell.settings import look
-    from allswell.views.status import CheckupShape
+    from allswell.views.checkup import CheckupShape, load_checkup
 
     context = CliContext(store, json=json)
     settings = look(flags=_flags(store))
@@ -101,11 +101,7 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     if settings.store.startswith("http"):
         found = asyncio.run(context.ask("/doctor", CheckupShape))
     else:
-        from allswell.views.status import examined
-
-        checkup = asyncio.run(examined(settings.store, settings, context.folder))
-        checkup.findings[:] = map(typed_in, checkup.findings)
-        found = CheckupShape.of(checkup)
+        found = typed_in(asyncio.run(load_checkup(settings.store, settings, context.folder)))
     if json:
         context.say(found)
     else:
