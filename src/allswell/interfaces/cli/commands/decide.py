@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, Commands
 from allswell.interfaces.cli.rendering import paint, plain, typed_here
 
@@ -66,8 +66,8 @@ def answer(
     ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who answers. Default: you.")] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Answer a question: with one of its options, or in your own words.
 
@@ -76,7 +76,6 @@ def answer(
     """
     from allswell.interfaces.cli.arguments import tasks_in
 
-    context = CliContext(store, json=json)
     context.for_humans("answer")
     source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
     parts = tasks_in(source, "--subtasks") if source else []
@@ -176,20 +175,19 @@ def retry(
             "--run", metavar="RUN", help="Put it into this run. Default: its own run, if that is open.", of=("run",)
         ),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Submit an ended task again, as a new task with its history; the old one stays as it is.
 
     The new task is what the old one was asked to be. Its holder is told what the last attempt left and what humans
     noted; limits that were raised stay raised. `show` and `why` of both name the other.
     """
-    context = CliContext(store, json=json)
     made = context.decide(
         "retry", lambda operator: operator.retry(task, dependents=with_dependents, again=again, run=run)
     )
     context.show(made)
-    if not json:
+    if not context.json:
         write(paint(typed_here(f"allswell why {made.shape.retried[0].new_task_id}"), "dim") + "\n")
 
 
@@ -219,8 +217,8 @@ def dismiss(
         ),
     ],
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who has seen it. Default: you.")] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Mark something as seen, so that it is no longer listed as needing you.
 
@@ -245,5 +243,4 @@ def dismiss(
             return await operator.dismiss_supervisor(what.removeprefix(PRESENCE_PREFIX))
         return await operator.dismiss(what)
 
-    context = CliContext(store, json=json)
     context.show(context.decide("dismiss", act, by=by))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import moment
 from allswell.interfaces.cli.context import CliContext, Exit, encoded, flush, write
-from allswell.interfaces.cli.options import Json, Option, Store
+from allswell.interfaces.cli.options import Option
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain, table, when, width_of
 
@@ -57,14 +57,13 @@ def events(
         int | None,
         Option("--limit", "-n", metavar="N", min=1, help="Only the last N. Default: 50.", show_default=False),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List events: what has happened, the newest last. With --json, one event on each line."""
-    context = CliContext(store, json=json)
     kinds = frozenset(map(_kind, kind or ()))
     most = limit or (None if since else 50)
-    telling = EventPrinter(json=json)
+    telling = EventPrinter(json=context.json)
 
     async def past(views: Views) -> tuple[Callable[[Entry], bool], Position | None]:
         from allswell.engine.lookup import find_task
@@ -85,7 +84,7 @@ def events(
 
     if not follow:
         context.look(past, or_empty=True)
-        if not telling.told and not json:
+        if not telling.told and not context.json:
             write(context.none("No events.") + "\n")
         return
 
@@ -237,12 +236,11 @@ def comms(
     ] = None,
     limit: Annotated[int | None, Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")] = None,
     csv: Annotated[bool, Option("--csv", help="Comma-separated, with the protocol's nine fields.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List messages between agents, the newest last: who asked whom, and the result."""
-    context = CliContext(store, json=json)
-    if csv and json:
+    if csv and context.json:
         raise Refused("usage", "use either --csv or --json", where="--csv")
 
     wanted = _status(status)
@@ -260,7 +258,7 @@ def comms(
 
     if not follow:
         found, _, now = context.look(past, or_empty=True)
-        if csv or json:
+        if csv or context.json:
             _writer(csv=csv)(found)
         else:
             none = (
@@ -268,7 +266,7 @@ def comms(
             )
             context.say(None, table(_COLUMNS, [_row(one, now) for one in found]) if found else context.none(none))
         return
-    tell = _writer(csv=csv) if csv or json else _tell
+    tell = _writer(csv=csv) if csv or context.json else _tell
 
     async def live(watch: Watch) -> None:
         from allswell.engine.status.journal import comm_of

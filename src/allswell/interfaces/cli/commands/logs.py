@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit, encoded, flush, remark, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import block, paint
 
@@ -96,19 +96,18 @@ def logs(
         int | None, Option("--limit", "-n", metavar="N", min=1, help="Only the last N lines.", show_default=False)
     ] = None,
     raw: Annotated[bool, Option("--raw", help="Exactly as it was printed.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Show what an attempt has printed: messages, tool calls and their results, costs.
 
     Lines of Claude Code (`--output-format stream-json`) and of Codex (`exec --json`) are made readable; other lines are
     shown as they were printed. With --json, one object on each line. Of more than 16 MiB, beginning and end are kept.
     """
-    if raw and json:
+    if raw and context.json:
         raise Refused("usage", "--raw is what was printed, and --json what it means: choose one", where="--raw")
     from allswell.views.artifacts import ServerArtifacts
 
-    context = CliContext(store, json=json)
     served = isinstance(context.artifacts, ServerArtifacts)
     if raw and served:
         text = "--raw is what was printed, byte for byte: it is shown where the store is"
@@ -255,8 +254,8 @@ class _AttemptPrinter:
                 flush()
                 time.sleep(_ASKED_EVERY if self._served else _EVERY)
             page = self._page(page.attempt, page.next)
-        if not told and not self._context.json:
-            remark(f"allswell: attempt {page.attempt} has printed nothing")
+        if not told:
+            self._context.remark(f"allswell: attempt {page.attempt} has printed nothing")
         return page.attempt
 
     def _first_page(self, number: int | None) -> _LogPage | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import inbox_work, json_of, spoken
 from allswell.interfaces.cli.context import CliContext, Exit
-from allswell.interfaces.cli.options import Agent, Argument, Json, Option, Store, Task, Token
+from allswell.interfaces.cli.options import Agent, Argument, LeaseOptions, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
 
 if TYPE_CHECKING:
@@ -75,11 +75,9 @@ def request(
     no_wait: Annotated[
         bool, Option("--no-wait", help="Do not wait: the id is printed, and a later check-in shows the answer.")
     ] = False,
-    task: Task = None,
-    token: Token = None,
-    agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    holder: LeaseOptions,
+    context: CliContext,
 ) -> None:
     """Ask another agent, and wait for the answer.
 
@@ -94,7 +92,6 @@ def request(
     from allswell.domain.duration import parse
     from allswell.domain.mesh.request import DELEGATION, check_delegation
 
-    context = CliContext(store, json=json)
     lengths = {"--timeout": timeout, "--again": again, "--lease": lease}
     limit, later, length = (None if one is None else parse(one, where=where) for where, one in lengths.items())
     draft = RequestDraft(
@@ -111,11 +108,11 @@ def request(
     if kind == DELEGATION:
         check_delegation(to, retries, later, role)
 
-    async def said(holder: Holder) -> RequestedShape:
-        made = await holder.request(draft)
-        return made if no_wait else await holder.wait_for(made, length)
+    async def said(speaker: Holder) -> RequestedShape:
+        made = await speaker.request(draft)
+        return made if no_wait else await speaker.wait_for(made, length)
 
-    came = spoken(context, store, (task, token, agent), said)
+    came = spoken(context, holder, said)
     if no_wait:
         context.say(came, came.request_id)
     else:
@@ -179,22 +176,19 @@ def inbox(
     mesh: Annotated[bool, Option("--mesh", help="Also requests to other agents that you may answer.")] = False,
     role: Roles = None,
     agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List requests of other agents to you; exit code 5 if there are none."""
     from allswell.domain.duration import parse
     from allswell.views.lease import InboxShape
 
-    context = CliContext(store, json=json)
     patience = parse(wait, where="--wait")
-    items = inbox_work(
-        context, store, (agent, role), "whose inbox", lambda inbox: inbox.inbox(patience / 1_000, mesh=mesh)
-    )
+    items = inbox_work(context, (agent, role), "whose inbox", lambda inbox: inbox.inbox(patience / 1_000, mesh=mesh))
     shown = "\n\n".join(map(_in_words, items))
     context.say(InboxShape.of(items), shown)
     if not items:
-        context.leave(Exit.NOTHING, None if json else f"no open request to {'the mesh' if mesh else 'you'}")
+        context.leave(Exit.NOTHING, None if context.json else f"no open request to {'the mesh' if mesh else 'you'}")
 
 
 def _in_words(item: InboxItem) -> str:
@@ -224,15 +218,14 @@ def respond(
     ] = None,
     role: Roles = None,
     agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Answer a request; the first answer counts, also if it is late."""
     from allswell.views.lease import RespondedShape
 
-    context = CliContext(store, json=json)
     said = _answer_of(answer)
-    inbox_work(context, store, (agent, role), "which agent", lambda inbox: inbox.respond(request, said))
+    inbox_work(context, (agent, role), "which agent", lambda inbox: inbox.respond(request, said))
     context.say(RespondedShape(request), f"{request} is answered")
 
 
@@ -243,14 +236,13 @@ def decline(
     ] = "",
     role: Roles = None,
     agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Decline a request to you; the agent that asked is told at once."""
     from allswell.views.lease import DeclinedShape
 
-    context = CliContext(store, json=json)
-    inbox_work(context, store, (agent, role), "which agent", lambda inbox: inbox.decline(request, reason))
+    inbox_work(context, (agent, role), "which agent", lambda inbox: inbox.decline(request, reason))
     context.say(DeclinedShape(request), f"{request} is declined")
 
 

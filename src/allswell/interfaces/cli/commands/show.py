@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.engine.status.explanation import many, typed
-from allswell.interfaces.cli.arguments import socket_of
 from allswell.interfaces.cli.context import CliContext
-from allswell.interfaces.cli.options import Argument, Json, Store
+from allswell.interfaces.cli.options import Argument
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import (
     Column,
@@ -63,15 +62,14 @@ def show(
             of=("task", "run", "question"),
         ),
     ],
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Show everything about a task, a run, a question or a receipt.
 
     Inside a supervised attempt a request of its task (m_…) is shown by its supervisor, with its answer.
     """
-    context = CliContext(store, json=json)
-    socket = socket_of(store) if what.startswith("m_") else None
+    socket = context.socket if what.startswith("m_") else None
     if socket is not None and (asked := _own_request(socket, what)) is not None:
         context.say(*asked)
         return

@@ -19,7 +19,7 @@ import msgspec
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import json_of, moment, parsed
 from allswell.interfaces.cli.context import CliContext, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
 from allswell.interfaces.cli.rendering import plain
 
@@ -141,8 +141,8 @@ def submit(
         Option("--if-need-fails", help="What to do if a task of --needs is not done. Default: skip."),
     ] = None,
     lines: Annotated[bool, Option("--lines", help="Read tasks as JSON lines; options are their defaults.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Submit a task, or many as JSON lines.
 
@@ -150,7 +150,6 @@ def submit(
     """
     from allswell.views.task import SubmittedShape, joined_runs
 
-    context = CliContext(store, json=json)
     many = lines or name == "-"
     if not many and not name:
         raise Refused("no_name", "what is the task? Write a NAME, or - for JSON lines", where="NAME")
