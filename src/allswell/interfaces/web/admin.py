@@ -11,7 +11,7 @@ from allswell.domain.access.rights import check_beside
 from allswell.domain.ids import TaskId
 from allswell.domain.rules.event import KINDS, Entry, Event
 from allswell.domain.task.model import TaskFilter, folded
-from allswell.engine.status.journal import MARKS, look_back, tell
+from allswell.engine.status.journal import MARKS, about, look_back, tell
 from allswell.engine.status.overview import OpenQuestion
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.questions import show_question
@@ -86,11 +86,11 @@ _BAD = "✗✋"
 async def look(call: RequestContext) -> Seen:
     """Look at a page of the journal."""
     kind, text = choice_of(call, "kind", KINDS), text_of(call, "text")
-    about = {name: text_of(call, name) for name in ("task", "run", "agent")}
+    ids = {name: text_of(call, name) for name in ("task", "run", "agent")}
     before = number_of(call, "before", 1 << 39)
-    page = await look_back(call.views, _fits(kind, text, about), PAGE, before or None)
+    page = await look_back(call.views, _fits(kind, text, ids), PAGE, before or None)
     names = await _names(call, page.entries)
-    kept = {"kind": kind, "text": text, **about}
+    kept = {"kind": kind, "text": text, **ids}
     return Seen(
         title="Journal",
         now=(await call.views.view_agenda()).now,
@@ -98,27 +98,18 @@ async def look(call: RequestContext) -> Seen:
         kinds=sorted(KINDS),
         kind=kind,
         text=text,
-        **about,
+        **ids,
         newest=address("/journal", **kept) if before else None,
         older=None if page.before is None else address("/journal", before=page.before, **kept),
         looked_at=page.looked_at,
-        filtered=bool(kind or text or any(about.values())),
+        filtered=bool(kind or text or any(ids.values())),
     )
 
 
-def _fits(kind: str, text: str, about: dict[str, str]) -> Callable[[Entry], bool]:
+def _fits(kind: str, text: str, ids: dict[str, str]) -> Callable[[Entry], bool]:
     wanted = folded(text)
-    named = [(field, value) for field, value in about.items() if value]
-
-    def fits(entry: Entry) -> bool:
-        event = entry.event
-        if kind and event.kind != kind:
-            return False
-        if any(getattr(event, field) != value for field, value in named):
-            return False
-        return not wanted or wanted in folded(_said(event))
-
-    return fits
+    named = about((kind,) if kind else (), **{field: value or None for field, value in ids.items()})
+    return lambda entry: named(entry) and (not wanted or wanted in folded(_said(entry.event)))
 
 
 def _said(event: Event) -> str:
