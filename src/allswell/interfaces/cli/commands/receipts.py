@@ -46,7 +46,14 @@ _SAID = 10
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_diff(app)
+    app.add(
+        LOOKING,
+        "diff",
+        diff,
+        "allswell diff t_…                     of its last attempt",
+        "allswell diff t_… --attempt 1 --stat  which files, and how much",
+        "allswell diff t_… | git apply         once more, somewhere else",
+    )
     app.add(LOOKING, "receipts", receipts, "allswell receipts", "allswell receipts --task t_… --json")
     app.add(
         DECIDING,
@@ -328,18 +335,6 @@ def _given_back(done: Recovery) -> str:
 _COLOURS = {"+": "ready", "-": "failed", "@": "held"}
 
 
-def _add_diff(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        LOOKING,
-        "diff",
-        diff,
-        "allswell diff t_…                     of its last attempt",
-        "allswell diff t_… --attempt 1 --stat  which files, and how much",
-        "allswell diff t_… | git apply         once more, somewhere else",
-    )
-
-
 def diff(
     what: Annotated[
         str,
@@ -358,9 +353,9 @@ def diff(
     diff is against HEAD, and a line says so.
     """
     if what.startswith("rc_"):
-        from allswell.domain.receipts.receipt import task_of_receipt
+        from allswell.domain.receipts.receipt import attempt_of_receipt, task_of_receipt
 
-        task, attempt = task_of_receipt(what), attempt or _number(what)
+        task, attempt = task_of_receipt(what), attempt or attempt_of_receipt(what)
     else:
         task = context.look(lambda views: _task(views, what))
     found, text = context.beside(context.artifacts.diff(task, attempt, stat=stat))
@@ -385,11 +380,6 @@ async def _task(views: Views, what: str) -> TaskId:
     from allswell.engine.lookup import find_task
 
     return await find_task(views, what)
-
-
-def _number(receipt: str) -> int | None:
-    last = receipt.rpartition(".")[2]
-    return int(last) if last.isdecimal() else None
 
 
 def _print(text: bytes) -> None:
