@@ -37,8 +37,12 @@ def text_of(given: str, where: str) -> str:
         with open(name, "rb") as file:  # noqa: PTH123 - a name that was typed, opened once
             return _decoded(file.read(), name, where)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"{where}: {name!r} cannot be read: {why}", where=where) from None
+        raise Refused("no_file", f"{where}: {name!r} cannot be read: {why_not(error)}", where=where) from None
+
+
+def why_not(error: OSError | ValueError) -> str:
+    """Why a file cannot be opened, in words."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _decoded(content: bytes, source: str, where: str) -> str:

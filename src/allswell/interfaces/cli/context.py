@@ -232,7 +232,8 @@ class CliContext:
 
         settings = look()
         waits = settings.untrusted_files or (settings.untrusted is not None and settings.untrusted.part == "trust")
-        if waits and self._may_ask() and self._asked_for_trust():
+        asks = not self.json and not self.skip_untrusted and can_ask()
+        if waits and asks and self._asked_for_trust():
             settings = look()
             waits = bool(settings.untrusted_files)
         if waits and self.skip_untrusted:
@@ -241,9 +242,6 @@ class CliContext:
                 f"allswell: not used, because you have not trusted it: {', '.join(settings.skipped)}; `allswell trust`"
             )
         return settings
-
-    def _may_ask(self) -> bool:
-        return not self.json and not self.skip_untrusted and sys.stdin.isatty() and sys.stderr.isatty()
 
     def _asked_for_trust(self) -> bool:
         from pathlib import Path
@@ -500,6 +498,18 @@ def remark(text: str) -> None:
     text = in_words(harmless(text))
     room = columns(sys.stderr)
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal, who sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def agrees(question: str) -> bool:
+    """Whether somebody at the terminal says yes; to say nothing is no."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline(20).strip().lower() in ("y", "yes")
 
 
 def code_of(error: Exception) -> Exit:

@@ -68,7 +68,19 @@ class EchoedChannel:
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_members(app)
+    app.add(
+        RUNNING,
+        "build-agent",
+        build_agent,
+        "allswell build-agent --chat ws://localhost:6667 --key ann.pem -- ./build.sh",
+        "allswell build-agent --chat ws://localhost:6667 --worktrees ../work --pr-url https://x/{component} -- make",
+    )
+    app.add(
+        RUNNING,
+        "audit-agent",
+        audit_agent,
+        "allswell audit-agent --chat ws://localhost:6667 --key bob.pem -- ./audit.sh",
+    )
     app.add(
         RUNNING,
         "coordinate",
@@ -292,23 +304,6 @@ class _Job:
 
 
 # Members of a build: `build-agent` and `audit-agent` take part in a chat with any command.
-
-
-def _add_members(app: Commands) -> None:
-    """Add these commands to the command line."""
-    app.add(
-        RUNNING,
-        "build-agent",
-        build_agent,
-        "allswell build-agent --chat ws://localhost:6667 --key ann.pem -- ./build.sh",
-        "allswell build-agent --chat ws://localhost:6667 --worktrees ../work --pr-url https://x/{component} -- make",
-    )
-    app.add(
-        RUNNING,
-        "audit-agent",
-        audit_agent,
-        "allswell audit-agent --chat ws://localhost:6667 --key bob.pem -- ./audit.sh",
-    )
 
 
 Chat = Annotated[str, Option("--chat", metavar="URL", help="The AgentChat server, ws://… or wss://….")]

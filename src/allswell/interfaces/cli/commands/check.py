@@ -166,11 +166,12 @@ def _report(found: list[Finding], texts: _FileTexts) -> str:
 
 
 def _told(finding: Finding, texts: _FileTexts) -> str:
-    from allswell.interfaces.cli.rendering import paint, plain, prose
+    from allswell.interfaces.cli.rendering import nearer, paint, plain, prose
 
     place = finding.place
     head = paint(f"{finding.severity.value:<9}", _STYLES[finding.severity])
-    lines = [head + paint(plain(_near(place)), "bold") + paint(f"  {finding.rule}", "dim")]
+    where = "the defaults" if place is None else nearer(str(place))
+    lines = [head + paint(plain(where), "bold") + paint(f"  {finding.rule}", "dim")]
     lines.append(prose(plain(finding.says), indent=_INDENT))
     if finding.sum is not None:
         lines.append(prose(str(finding.sum), indent=_INDENT + "  ", further=_INDENT + "    "))
@@ -189,17 +190,3 @@ def _quoted(place: Location, texts: _FileTexts) -> list[str]:
     number = f"{_INDENT}{place.line:>4} │ "
     room = max(width() - len(number), 20)
     return [paint(number, "dim") + cut(plain(line[: 2 * room]), room)]
-
-
-def _near(place: Location | None) -> str:
-    """A place as seen from here, where that is shorter."""
-    if place is None:
-        return "the defaults"
-    said = str(place)
-    if not said.startswith("/"):
-        return said
-    try:
-        relative = os.path.relpath(said)
-    except OSError:
-        return said
-    return relative if len(relative) < len(said) else said

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, write
+from allswell.interfaces.cli.context import CliContext, agrees, can_ask, write
 from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, Commands
 from allswell.interfaces.cli.rendering import paint, plain, typed_here
@@ -27,8 +26,23 @@ _SLIP = 0.8
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    _add_retry(app)
-    _add_dismiss(app)
+    app.add(
+        DECIDING,
+        "retry",
+        retry,
+        "allswell retry t_…",
+        'allswell retry "write the changelog" --with-dependents',
+        "allswell retry t_… --run tonight         its own run has ended",
+    )
+    app.add(
+        DECIDING,
+        "dismiss",
+        dismiss,
+        "allswell dismiss t_…       you have seen how it ended",
+        "allswell dismiss q_….1     it stays open, and can be answered later",
+        "allswell dismiss 4242      frees the folder of a process that did not end",
+        "allswell dismiss supervisor.night   its machine is gone",
+    )
     app.add(
         DECIDING,
         "answer",
@@ -134,28 +148,14 @@ def _confirm(question: Question, choice: str) -> None:
     if question.closed_at is not None or (option := choose(question, choice)).act not in DESTRUCTIVE:
         return
     shown = plain(labelled(option))
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         text = f"{plain(option.key)} is “{shown}”, and there is no terminal to ask for confirmation; add --yes"
         raise Refused("not_confirmed", text, where="option")
-    sys.stderr.write(f"{shown}. Really? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline(20).strip().lower() not in ("y", "yes"):
+    if not agrees(f"{shown}. Really?"):
         raise Refused("not_confirmed", "no answer was given; the question stays open", where="option")
 
 
 # `retry`: hand an ended task over again, as a new one that carries its history.
-
-
-def _add_retry(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        DECIDING,
-        "retry",
-        retry,
-        "allswell retry t_…",
-        'allswell retry "write the changelog" --with-dependents',
-        "allswell retry t_… --run tonight         its own run has ended",
-    )
 
 
 def retry(
@@ -192,19 +192,6 @@ def retry(
 
 
 # `dismiss`: somebody has seen something, and does not want to be told of it again.
-
-
-def _add_dismiss(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        DECIDING,
-        "dismiss",
-        dismiss,
-        "allswell dismiss t_…       you have seen how it ended",
-        "allswell dismiss q_….1     it stays open, and can be answered later",
-        "allswell dismiss 4242      frees the folder of a process that did not end",
-        "allswell dismiss supervisor.night   its machine is gone",
-    )
 
 
 def dismiss(

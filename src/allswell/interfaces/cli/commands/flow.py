@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.domain.values import nearest
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, Exit, remark, write
+from allswell.interfaces.cli.arguments import why_not
+from allswell.interfaces.cli.context import CliContext, Exit, can_ask, remark, write
 from allswell.interfaces.cli.options import Argument, Option, Storeless
 from allswell.interfaces.cli.registry import LOOKING, RUNNING, Commands
 from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain, sentence, table, typed_here
@@ -65,7 +66,7 @@ def chosen(
         for cut_off in cuts
         if cut_off.step in choices or "" in choices
     }
-    if context.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if context.json or not can_ask():
         return decided
     for cut_off in cuts:
         if cut_off.step not in decided:
@@ -200,8 +201,7 @@ def read_bytes(file: str) -> bytes:
         with open(file, "rb") as opened:  # noqa: PTH123 - a name that was typed, opened once
             return opened.read(LARGEST + 1)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"{file!r} cannot be read: {why}", where="FILE") from None
+        raise Refused("no_file", f"{file!r} cannot be read: {why_not(error)}", where="FILE") from None
 
 
 def read_file(file: str) -> tuple[Flow, list[Finding]]:
@@ -214,7 +214,13 @@ def read_file(file: str) -> tuple[Flow, list[Finding]]:
 
 def add_to(app: Commands) -> None:
     """Register the command that goes on with a flow; `run` is registered where commands are run."""
-    _add_graph(app)
+    app.add(
+        LOOKING,
+        "graph",
+        graph,
+        "allswell graph flow.yaml                 which steps wait for which",
+        "allswell graph flow.yaml --svg flow.svg  the same as a picture",
+    )
     app.add(
         RUNNING,
         "resume",
@@ -532,17 +538,6 @@ _LISTED_STEPS = 8
 """How many steps of the longest way are written out."""
 
 
-def _add_graph(app: Commands) -> None:
-    """Register the command."""
-    app.add(
-        LOOKING,
-        "graph",
-        graph,
-        "allswell graph flow.yaml                 which steps wait for which",
-        "allswell graph flow.yaml --svg flow.svg  the same as a picture",
-    )
-
-
 def graph(
     file: Annotated[str, Argument(metavar="FLOW", help="A flow (YAML), or `-` for standard input.")],
     svg: Annotated[
@@ -577,8 +572,7 @@ def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
     try:
         Path(file).write_text(drawn, encoding="utf-8")
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"{file!r} cannot be written: {why}", where="--svg") from None
+        raise Refused("no_file", f"{file!r} cannot be written: {why_not(error)}", where="--svg") from None
 
 
 def _told(flow: Flow, nodes: Sequence[GraphNode]) -> str:

@@ -19,7 +19,22 @@ if TYPE_CHECKING:
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    _add_inbox(app)
+    app.add(
+        WORKING,
+        "inbox",
+        inbox,
+        "allswell inbox --agent oracle",
+        "allswell inbox --agent oracle --role ops --wait 10m  wait for a new one",
+        "allswell inbox --agent oracle --mesh                 also requests to others",
+    )
+    app.add(
+        WORKING,
+        "respond",
+        respond,
+        "allswell respond m_06x… 'the key is in the vault' --agent oracle",
+        "allswell respond m_06x… @answer.json --agent oracle",
+    )
+    app.add(WORKING, "decline", decline, "allswell decline m_06x… 'I have no access to it' --agent oracle")
     app.add(
         WORKING,
         "request",
@@ -122,7 +137,7 @@ def request(
 def _tell(context: CliContext, came: RequestedShape) -> None:
     """What came of a request that was waited for; an answer is another agent's text, and does nothing to a terminal."""
     from allswell.interfaces.cli.commands.work import told_claim
-    from allswell.interfaces.cli.rendering import harmless
+    from allswell.interfaces.cli.rendering import as_json, harmless
 
     if came.blocked:
         context.say(came, "there is no other task" if came.next is None else told_claim(came.next))
@@ -131,16 +146,10 @@ def _tell(context: CliContext, came: RequestedShape) -> None:
     from allswell.domain.agents.conversation import answer_text
 
     result = answer_text(came.result)
-    answer = result if isinstance(result, str) else _json(result)
+    answer = result if isinstance(result, str) else as_json(result)
     context.say(came, harmless(answer) if sys.stdout.isatty() else answer)
     if came.state != "done":
         context.leave(Exit.FAILED, f"the {came.kind} {came.request_id} is {came.state}: {came.result}")
-
-
-def _json(value: object) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 # `inbox`, `respond` and `decline`: what other agents ask of this one, and what it answers (M2, M5).
@@ -149,26 +158,6 @@ Roles = Annotated[
     list[str] | None,
     Option("--role", "-r", metavar="ROLE", help="A role of yours; repeatable.", of=("role",)),
 ]
-
-
-def _add_inbox(app: Commands) -> None:
-    """Add the commands to the command line."""
-    app.add(
-        WORKING,
-        "inbox",
-        inbox,
-        "allswell inbox --agent oracle",
-        "allswell inbox --agent oracle --role ops --wait 10m  wait for a new one",
-        "allswell inbox --agent oracle --mesh                 also requests to others",
-    )
-    app.add(
-        WORKING,
-        "respond",
-        respond,
-        "allswell respond m_06x… 'the key is in the vault' --agent oracle",
-        "allswell respond m_06x… @answer.json --agent oracle",
-    )
-    app.add(WORKING, "decline", decline, "allswell decline m_06x… 'I have no access to it' --agent oracle")
 
 
 def inbox(
@@ -192,11 +181,11 @@ def inbox(
 
 
 def _in_words(item: InboxItem) -> str:
-    from allswell.interfaces.cli.rendering import harmless, pairs, plain, short, typed_here, when
+    from allswell.interfaces.cli.rendering import as_json, harmless, pairs, plain, short, typed_here, when
 
     now = item.asked_at + item.age
     deadline = "passed; an answer still counts" if item.expires_at is None else when(item.expires_at, now)
-    payload = "" if item.payload is None else _json(item.payload)
+    payload = "" if item.payload is None else as_json(item.payload)
     verbs = [("respond", "ANSWER")] if item.mesh else [("respond", "ANSWER"), ("decline", "REASON")]
     typed = [f"\n  {typed_here(f'allswell {verb} {item.request_id} {what}')}" for verb, what in verbs]
     shown = [

@@ -26,8 +26,28 @@ if TYPE_CHECKING:
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_mcp(app)
-    _add_key(app)
+    app.add(
+        WORKING,
+        "mcp",
+        mcp,
+        "claude mcp add allswell -- allswell mcp     in Claude Code; see `allswell help agent-tools`",
+        "allswell mcp --agent ada --role build       acts for ada only",
+        "allswell mcp --store https://watch.example.org:8420  the key comes from ALLSWELL_KEY",
+    )
+    app.add(
+        UPKEEP,
+        "key create",
+        create,
+        "allswell key create ci --right submitter --expires 90d",
+        "allswell key create ada --right agent --role build --role test",
+        "allswell key create mia --right operator",
+    )
+    app.add(
+        UPKEEP, "key link", link, "allswell key link mia", "allswell key link mia --at https://watch.example.org:8420"
+    )
+    app.add(UPKEEP, "key list", list_keys, "allswell key list", "allswell key list --all --json")
+    app.add(UPKEEP, "key revoke", revoke, "allswell key revoke ci")
+    app.add(UPKEEP, "key revoke-links", revoke_links, "allswell key revoke-links")
     app.add(
         RUNNING,
         "serve",
@@ -152,18 +172,6 @@ def _address(
 # `mcp`: the tools for agents on standard input and output, as clients of the Model Context Protocol start them.
 
 
-def _add_mcp(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        WORKING,
-        "mcp",
-        mcp,
-        "claude mcp add allswell -- allswell mcp     in Claude Code; see `allswell help agent-tools`",
-        "allswell mcp --agent ada --role build       acts for ada only",
-        "allswell mcp --store https://watch.example.org:8420  the key comes from ALLSWELL_KEY",
-    )
-
-
 def mcp(
     agent: Agent = None,
     role: Annotated[
@@ -257,23 +265,6 @@ def _answering(home: Path) -> str | None:
 Name = Annotated[
     str, Argument(metavar="NAME", help="Its owner: whatever is done with the key is recorded under this name.")
 ]
-
-
-def _add_key(app: Commands) -> None:
-    app.add(
-        UPKEEP,
-        "key create",
-        create,
-        "allswell key create ci --right submitter --expires 90d",
-        "allswell key create ada --right agent --role build --role test",
-        "allswell key create mia --right operator",
-    )
-    app.add(
-        UPKEEP, "key link", link, "allswell key link mia", "allswell key link mia --at https://watch.example.org:8420"
-    )
-    app.add(UPKEEP, "key list", list_keys, "allswell key list", "allswell key list --all --json")
-    app.add(UPKEEP, "key revoke", revoke, "allswell key revoke ci")
-    app.add(UPKEEP, "key revoke-links", revoke_links, "allswell key revoke-links")
 
 
 def create(

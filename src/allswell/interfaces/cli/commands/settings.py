@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -11,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, CliExit, remark, write
+from allswell.interfaces.cli.context import CliContext, CliExit, agrees, can_ask, remark, write
 from allswell.interfaces.cli.options import Argument, Option, Storeless
 from allswell.interfaces.cli.registry import RUNNING, UPKEEP, Commands
 from allswell.interfaces.cli.rendering import (
     Column,
+    as_json,
     block,
     columns,
+    nearer,
     paint,
     pairs,
     plain,
@@ -41,8 +42,25 @@ _WIDE = 140
 
 def add_to(app: Commands) -> None:
     """Register the commands of this group."""
-    _add_init(app)
-    _add_trust(app)
+    app.add(
+        RUNNING,
+        "init",
+        init,
+        "allswell init              asks two questions at most",
+        "allswell init --yes        asks nothing",
+        "allswell init --dry-run    shows what it would write",
+        "allswell init claude       installs the plugin for Claude Code",
+    )
+    app.add(
+        UPKEEP,
+        "trust",
+        trust,
+        "allswell trust                 shows what came with this folder, and asks",
+        "allswell trust --yes           asks nothing: you have read it",
+        "allswell trust --below ~/src   all projects there, now and later",
+        "allswell trust --remove        takes it back",
+        "allswell trust --list          what you trust on this machine",
+    )
     app.add(
         UPKEEP,
         "config",
@@ -64,11 +82,9 @@ def config(
 ) -> None:
     """Show every setting with its value, its default and where it comes from."""
     if schema:
-        import msgspec
-
         from allswell.settings.schema import schema as made
 
-        write(msgspec.json.format(msgspec.json.encode(made())).decode() + "\n")
+        write(as_json(made()) + "\n")
         return
     from allswell.settings import look
     from allswell.views.settings import SettingsShape
@@ -148,7 +164,7 @@ def _one(settings: Settings, rows: Sequence[SettingRow]) -> str:
 def _all(settings: Settings, rows: Sequence[SettingRow]) -> str:
     store = next(row for row in rows if row.name == "store")
     above = [("store", f"{plain(store.shown)} ({plain(_origin(store))})")]
-    above += [("file", plain(_near(file))) for file in settings.files]
+    above += [("file", plain(nearer(file))) for file in settings.files]
     above += [("note", f"{plain(name)} is not a setting, and is ignored") for name in settings.strangers]
     return f"{pairs(above)}\n\n" + _rows(settings, [row for row in rows if row.name != "store"])
 
@@ -165,18 +181,7 @@ def _rows(_: Settings, rows: Sequence[SettingRow]) -> str:
 
 def _origin(row: SettingRow) -> str:
     """Where a value comes from, as short as it can be said."""
-    return _near(row.where) if row.where else row.source
-
-
-def _near(path: str) -> str:
-    """A path from here, where that is shorter."""
-    if not path.startswith("/"):
-        return path
-    try:
-        relative = os.path.relpath(path)
-    except OSError:
-        return path
-    return relative if len(relative) < len(path) else path
+    return nearer(row.where) if row.where else row.source
 
 
 # --- the check-up -----------------------------------------------------------------------------------------------------
@@ -204,19 +209,6 @@ def _width() -> int:
 
 _MOST = 20
 """Of an agent at once; more is for somebody who knows why."""
-
-
-def _add_init(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        RUNNING,
-        "init",
-        init,
-        "allswell init              asks two questions at most",
-        "allswell init --yes        asks nothing",
-        "allswell init --dry-run    shows what it would write",
-        "allswell init claude       installs the plugin for Claude Code",
-    )
 
 
 def init(
@@ -380,20 +372,6 @@ _LINES_MOST = 12
 _LINE_MOST = 500
 
 
-def _add_trust(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        UPKEEP,
-        "trust",
-        trust,
-        "allswell trust                 shows what came with this folder, and asks",
-        "allswell trust --yes           asks nothing: you have read it",
-        "allswell trust --below ~/src   all projects there, now and later",
-        "allswell trust --remove        takes it back",
-        "allswell trust --list          what you trust on this machine",
-    )
-
-
 def _folder(name: str) -> Path:
     try:
         here = Path(name).resolve()
@@ -469,7 +447,7 @@ def _trusted(here: Path, *, asks: bool) -> list[str]:
 
 
 def _agrees(path: Path, lines: Sequence[str]) -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         text = f"{plain(str(path))} is not trusted yet, and there is no terminal to ask you"
         raise Refused("untrusted", text, where=str(path), hint="read it, then type `allswell trust --yes`")
     remark(f"{plain(str(path))} came with this folder. It says, among other things:" if lines else plain(str(path)))
@@ -479,6 +457,4 @@ def _agrees(path: Path, lines: Sequence[str]) -> bool:
         remark(f"  {shown[:_LINE_MOST]}{more}")
     if len(lines) > _LINES_MOST:
         remark(f"  and {len(lines) - _LINES_MOST} more lines like these: read the file before you agree")
-    sys.stderr.write("Trust it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline(20).strip().lower() in ("y", "yes")
+    return agrees("Trust it?")

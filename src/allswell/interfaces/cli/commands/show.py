@@ -10,6 +10,7 @@ from allswell.interfaces.cli.options import Argument
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import (
     Column,
+    as_json,
     block,
     harmless,
     paint,
@@ -112,14 +113,9 @@ def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None
         raise
     from allswell.domain.agents.conversation import answer_text
 
-    answer = "" if came.state in ("open", "blocked") else harmless(_readable(answer_text(came.result)))
+    result = "" if came.state in ("open", "blocked") else answer_text(came.result)
+    answer = harmless(result if isinstance(result, str) else as_json(result))
     return came, pairs([("request", request), ("state", came.state), ("answer", answer)])
-
-
-def _readable(value: object) -> str:
-    import msgspec
-
-    return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _task_text(shown: ShownTaskShape, now: int) -> str:

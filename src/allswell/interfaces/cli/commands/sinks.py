@@ -27,7 +27,17 @@ Name = Annotated[str | None, Argument(metavar="[NAME]", help="Only this one.")]
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_deliveries(app)
+    app.add(LOOKING, "deliveries", deliveries, "allswell deliveries", "allswell deliveries --given-up --json")
+    app.add(
+        DECIDING,
+        "deliveries retry",
+        retry,
+        "allswell deliveries retry                  all that were given up or are failing",
+        "allswell deliveries retry msg_hook_18e",
+    )
+    app.add(
+        DECIDING, "deliveries drop", drop, "allswell deliveries drop msg_hook_18e", "allswell deliveries drop --all"
+    )
     app.add(LOOKING, "sinks", sinks, "allswell sinks", "allswell sinks --json")
     app.add(UPKEEP, "sinks check", check, "allswell sinks check", "allswell sinks check oncall")
     app.add(
@@ -290,21 +300,6 @@ def _chosen(context: CliContext, name: str | None) -> dict[str, SinkSpec]:
 _PAGE = 100
 SinkOption = Annotated[str | None, Option("--sink", metavar="NAME", help="Only messages of this sink.")]
 Id = Annotated[str | None, Argument(metavar="[ID]", help="Id of the message, or the beginning of it.")]
-
-
-def _add_deliveries(app: Commands) -> None:
-    """Add these commands to the command line."""
-    app.add(LOOKING, "deliveries", deliveries, "allswell deliveries", "allswell deliveries --given-up --json")
-    app.add(
-        DECIDING,
-        "deliveries retry",
-        retry,
-        "allswell deliveries retry                  all that were given up or are failing",
-        "allswell deliveries retry msg_hook_18e",
-    )
-    app.add(
-        DECIDING, "deliveries drop", drop, "allswell deliveries drop msg_hook_18e", "allswell deliveries drop --all"
-    )
 
 
 def deliveries(

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.arguments import json_of, moment, parsed
+from allswell.interfaces.cli.arguments import json_of, moment, parsed, why_not
 from allswell.interfaces.cli.context import CliContext, write
 from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
@@ -346,8 +346,7 @@ def opened(name: str, defaults: Fields) -> Iterator[JsonLines]:
             with content:
                 content = _kept(content)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"lines: {name!r} cannot be read: {why}", where="lines") from None
+        raise Refused("no_file", f"lines: {name!r} cannot be read: {why_not(error)}", where="lines") from None
     with content:
         yield JsonLines(content, name, defaults)
 

@@ -30,7 +30,7 @@ Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, he
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_runs(app)
+    app.add(LOOKING, "runs", runs, "allswell runs --json")
     app.add(
         LOOKING,
         "tasks",
@@ -247,11 +247,6 @@ _RUN_COLUMNS = (
     Column("COST", None, right=True),
     Column("FLOW", 8, spare=True),
 )
-
-
-def _add_runs(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(LOOKING, "runs", runs, "allswell runs --json")
 
 
 def runs(limit: Limit = _PAGE, *, context: CliContext) -> None:

@@ -48,17 +48,6 @@ if TYPE_CHECKING:
 # `ask`: an agent's question to a human, and waiting for the answer.
 
 
-def _add_ask(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        WORKING,
-        "ask",
-        ask,
-        'allswell ask "Which table shall I migrate?"',
-        'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
-    )
-
-
 def ask(
     text: Annotated[str, Argument(metavar="TEXT", help="The question; @file, or - for standard input.")],
     option: Annotated[
@@ -131,11 +120,6 @@ if TYPE_CHECKING:
     from allswell.views.lease import ClaimShape, HandoverShape, LastWordShape
 
 
-def _add_session(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(WORKING, "session", session, "allswell session waits --client claude --id 7f99863e --pid 4242")
-
-
 def session(
     change: Annotated[
         Literal["begins", "waits", "goes_on", "ends"], Argument(metavar="CHANGE", help="What has happened to it.")
@@ -168,7 +152,7 @@ def session(
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_session(app)
+    app.add(WORKING, "session", session, "allswell session waits --client claude --id 7f99863e --pid 4242")
     holding = "allswell done --task t_… --token 1"
     app.add(
         WORKING,
@@ -202,7 +186,13 @@ def add_to(app: Commands) -> None:
         'allswell fail "429" --class rate_limit --retry-after 90s --service anthropic',
     )
     app.add(WORKING, "release", release, 'allswell release "wrong machine" --delay 5m')
-    _add_ask(app)
+    app.add(
+        WORKING,
+        "ask",
+        ask,
+        'allswell ask "Which table shall I migrate?"',
+        'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
+    )
 
 
 # --- claiming ---------------------------------------------------------------------------------------------------------
