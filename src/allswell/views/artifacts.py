@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from allswell.domain.task.model import Task
     from allswell.store.views import Views
     from allswell.views.flow import FlowShape
+    from allswell.views.log import KeptLog
     from allswell.views.receipt import DiffShape, ReceiptPageShape, ReceiptShape, TaskArtifacts, WorkShape
     from allswell.views.worker import QueueShape
 
@@ -66,6 +67,12 @@ class Artifacts:
         from allswell.views.log import PrintedLog
 
         return bool(await self._look(PrintedLog(self.home, task).attempts))
+
+    def log(self, *, raw: bool = False) -> KeptLog:
+        """What attempts have printed, page by page; with `raw`, byte for byte."""
+        from allswell.views.log import KeptLog
+
+        return KeptLog(self.home, raw=raw)
 
     async def flow(self, run: str) -> FlowShape | None:
         """The folder of a run, where it is a flow's."""
@@ -221,6 +228,15 @@ class ServerArtifacts(Artifacts):
         except Refused:
             return False
         return True
+
+    def log(self, *, raw: bool = False) -> KeptLog:
+        """What attempts have printed, page by page; `Refused` with `raw`."""
+        from allswell.views.log import ServedLog
+
+        if raw:
+            text = "--raw is what was printed, byte for byte: it is shown where the store is"
+            raise Refused("not_remote", text, where="--raw")
+        return ServedLog(self._ask)
 
     async def flow(self, run: str) -> FlowShape | None:
         """The folder of a run, where it is a flow's."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from time import time_ns
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from allswell.views.fields import Moment
+from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
     from allswell.testing.sim import SimReport
@@ -17,6 +18,11 @@ class SaidShape(Struct, frozen=True):
 
     said_at: Moment
     said: str
+
+    @classmethod
+    def now(cls, line: str) -> SaidShape:
+        """A line that is said at this moment."""
+        return cls(moment(time_ns() // 1_000_000), line)
 
 
 # Which version of Allswell answers.

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
 
 from allswell.domain.agents.conversation import LogEntry, LogKind, entries
-from allswell.domain.task.model import Task
+from allswell.domain.task.model import Task, TaskRow
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
 from allswell.runtime.attempt.output import GROWING_MOST, LogPlace, LogReader, is_running, log_files
@@ -257,6 +258,79 @@ class OpenLog:
         except OSError as error:
             raise Refused("no_log", f"{path} cannot be read: {error.strerror or error}", where="task") from None
         return self._readers.get(stream)
+
+
+class LogPage(NamedTuple):
+    """A piece of what an attempt has printed: what it says, or its very bytes."""
+
+    attempt: int
+    lines: Sequence[LogShape | bytes]
+    next: str
+    over: bool
+    more: bool
+    """Whether the next piece is there already."""
+    held_back: bool = False
+    """Whether there is more than can be read before the attempt has ended."""
+
+
+class KeptLog:
+    """The log of one task's attempts, page by page, as it lies on this machine; files stay open from page to page.
+
+    With `raw`, lines are the very bytes.
+    """
+
+    every = 0.2
+    """Seconds between two looks for more."""
+
+    def __init__(self, home: Path, *, raw: bool = False) -> None:
+        self._home = home
+        self._raw = raw
+        self._open: OpenLog | None = None
+
+    async def page(
+        self, row: TaskRow, attempt: int | None, after: str = "", *, limit: int | None, partial: bool = False
+    ) -> LogPage:
+        """What an attempt, or the last one, has printed: behind `after`, or else its last lines, `limit` of them.
+
+        With `partial`, a line that has no end yet is shown as well.
+        """
+        if self._open is None or not after:
+            self.close()
+            held = None if row.lease is None else row.lease.token
+            self._open = PrintedLog(self._home, row.task).open(attempt, after, held=held)
+        number, read = self._open.attempt, self._open.tail(None if after else limit, partial=partial)
+        lines = [line for _, line in read.lines] if self._raw else in_words(row.task.id, number, read)
+        return LogPage(number, lines, cursor_of(number, read.place), read.over, read.more, read.held_back)
+
+    def close(self) -> None:
+        """Give back what was opened."""
+        if self._open is not None:
+            self._open.close()
+
+
+class ServedLog(KeptLog):
+    """The same, as the server that has the store tells it; nothing stays open."""
+
+    every = 1.0
+
+    def __init__(self, ask: Callable[[str, type[LogsShape]], Awaitable[LogsShape]]) -> None:
+        super().__init__(Path())
+        self._ask = ask
+
+    async def page(
+        self, row: TaskRow, attempt: int | None, after: str = "", *, limit: int | None, partial: bool = False
+    ) -> LogPage:
+        """What an attempt, or the last one, has printed; a server shows lines that have no end, too."""
+        del partial
+        wanted = [f"limit={limit or _SERVED_MOST}"]
+        wanted += [] if attempt is None else [f"attempt={attempt}"]
+        wanted += [f"after={after}"] if after else []
+        page = await self._ask(f"/tasks/{row.task.id}/log?{'&'.join(wanted)}", LogsShape)
+        return LogPage(page.attempt, page.lines, page.next, page.over, bool(after and page.lines))
+
+
+_SERVED_MOST = 10_000
+"""Lines of a server's answer."""
 
 
 def _before(path: Path, upto: int | None, most: int, *, over: bool) -> tuple[list[bytes], int, int]:

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from allswell.domain.ids import Millis
-from allswell.domain.notify.spec import MESH
 from allswell.domain.service.breaker import BreakerState, stand
 from allswell.domain.service.service import ServiceRow, parked_until, question_about
 from allswell.domain.task.answer import NONE_HELD, DismissedHolds
-from allswell.domain.values import hide
 from allswell.engine.status.explanation import UpcomingStep
-from allswell.engine.status.overview import Board, BoardLine, CheckResult, Checkup, DoctorInput, examine
+from allswell.engine.status.overview import Board, BoardLine
 from allswell.engine.status.verdict import Kind, LocalFacts, Verdict, VerdictItem, VerdictLevel, look
 from allswell.errors import Refused
 from allswell.settings import Settings
-from allswell.timing.clock import Clock, SystemClock
-from allswell.views.fields import Moment, millis, moment, named, outside
+from allswell.timing.clock import Clock
+from allswell.views.fields import Moment, millis, moment, named
 from allswell.views.run import BuildGlanceShape
 from allswell.views.worker import QueueShape
 
@@ -296,102 +294,3 @@ class UnparkedShape(Struct, frozen=True):
 
     service: str
     by: str
-
-
-# What a check-up found, as `doctor` shows it.
-
-TITLES = {"sweeper": "timers", "pool": "ready"}
-"""Checks whose names in JSON are not words for people."""
-
-
-class FindingShape(Struct, frozen=True):
-    """What one check found; `next` is what to type, `data` has the exact figures behind the words.
-
-    Of a concern of the verdict there are also its kind, and the name or id of what it is about.
-    """
-
-    check: str
-    verdict: Literal["ok", "warn", "bad"]
-    says: str
-    next: str | None
-    data: dict[str, Any]
-    level: VerdictLevel
-    kind: str
-    about: str
-
-    @property
-    def title(self) -> str:
-        """The check as people read it; `check` is its name for programs."""
-        return TITLES.get(self.check, self.check)
-
-    @classmethod
-    def of(cls, found: CheckResult) -> FindingShape:
-        """One finding."""
-        data = outside(found.data)
-        return cls(found.check, found.verdict, found.says, found.next, data, found.level, found.kind, found.id)
-
-
-class CheckupShape(Struct, frozen=True):
-    """What all checks found, and what the command ends with."""
-
-    exit: int
-    findings: list[FindingShape]
-    headline: str
-
-    @classmethod
-    def of(cls, checkup: Checkup) -> CheckupShape:
-        """All of it; the code is the worst of it: 0 fine or waiting, 3 a human must act, 1 broken, 75 out of reach."""
-        return cls(checkup.exit_code, [FindingShape.of(one) for one in checkup.findings], checkup.headline)
-
-
-# A check-up of a store with the settings that hold there: for `doctor`, and for the server.
-
-
-async def examined(url: str, settings: Settings, folder: Path | None) -> Checkup:
-    """What all checks found, the settings last."""
-    try:
-        patient = _patient(url, settings, folder)
-    except Refused as error:
-        data = {"code": error.code}
-        checkup = Checkup([CheckResult("store", VerdictLevel.BROKEN, error.message, "allswell config store", data)])
-    else:
-        checkup = await examine(patient)
-    if not any(one.kind == "settings" for one in checkup.findings):
-        checkup.findings.append(_of_settings(settings))
-    if (links := _of_links(settings)) is not None:
-        checkup.findings.append(links)
-    return checkup
-
-
-def _of_links(settings: Settings) -> CheckResult | None:
-    """That alerts have no answer links, and what to set; None where they have some, or there are no alerts."""
-    alerts = [spec for spec in (settings.told or {}).values() if spec.kind == "alerts" and MESH not in spec.hears]
-    if not any(routes for spec in alerts for routes in spec.routes.values()) or settings.public_origin is not None:
-        return None
-    url = settings.value("public_url")
-    why = f"public_url is {hide(str(url))!r}; set it" if url else "set public_url"
-    says = f"alerts have no links that answer questions: {why} to the https address of `allswell serve`"
-    return CheckResult("links", VerdictLevel.WELL, says, "allswell help notifications", {"set": url is not None})
-
-
-def _of_settings(settings: Settings) -> CheckResult:
-    """What is to be said about the settings, as far as they can be read."""
-    if settings.problems:
-        says = "; ".join(str(problem) for problem in settings.problems)
-        data = {"problems": [str(problem) for problem in settings.problems]}
-        return CheckResult("settings", VerdictLevel.BROKEN, says, "allswell config", data)
-    if settings.strangers:
-        says = f"{', '.join(settings.strangers)} in the environment: no settings, so they are ignored"
-        return CheckResult("settings", VerdictLevel.WELL, says)
-    count = len(settings.given) + sum(map(len, settings.roles.values()))
-    return CheckResult("settings", VerdictLevel.WELL, f"coherent; {count or 'none'} of them set", data={"set": count})
-
-
-def _patient(url: str, settings: Settings, folder: Path | None) -> DoctorInput:
-    from allswell.app import store_for  # with all that opens a store, which is open where only its state is shown
-
-    store, clock = store_for(url), SystemClock()
-    path = getattr(store, "path", None)
-    database = path if isinstance(path, Path) else None
-    place = place_here(settings, folder if database is None else database.parent, clock=clock)
-    return DoctorInput(store, clock, hide(store.url), place, database)

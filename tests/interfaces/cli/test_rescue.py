@@ -14,6 +14,7 @@ import pytest
 from allswell.domain.agents.evidence import EvidenceState
 from allswell.interfaces.cli.app import commands
 from allswell.interfaces.cli.context import CliContext
+from allswell.interfaces.cli.options import parameters
 from allswell.interfaces.cli.rendering import STORELESS, typed_here, use_store
 from allswell.interfaces.cli.run_display import Screen
 from allswell.runtime.workspace.folder_snapshot import Progress
@@ -187,7 +188,11 @@ def test_a_store_of_the_environment_is_named_and_its_password_is_not(
 
 
 def test_the_commands_without_a_store_are_known() -> None:
-    without = {name for name, one in commands().named.items() if "store" not in one.function.__code__.co_varnames}
+    without = {
+        name
+        for name, one in commands().named.items()
+        if "store" not in {option.name for option in parameters(one.function)}
+    }
     assert without | {"help"} == set(STORELESS)
 
 

@@ -245,6 +245,12 @@ def task_of_receipt(id_: str) -> TaskId:
     return TaskId(f"t_{id_.removeprefix(PREFIX).rpartition('.')[0]}")
 
 
+def attempt_of_receipt(id_: str) -> int | None:
+    """The attempt that a receipt is about, read off its id; None where that has none."""
+    last = id_.rpartition(".")[2]
+    return int(last) if last.isdecimal() else None
+
+
 class AttemptRef(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt that a receipt is about."""
 

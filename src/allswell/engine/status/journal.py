@@ -6,7 +6,7 @@ other, each before the last; where hardly anything fits, a page says how far it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -63,6 +63,37 @@ async def journal_end(views: Views) -> Position:
     return at(await first_number(views, at, lambda entries: not entries))
 
 
+async def entries_after(views: Views, after: Position) -> AsyncIterator[Entry]:
+    """The journal behind a place, to its end."""
+    while entries := await views.journal(after, _CHUNK):
+        for entry in entries:
+            yield entry
+        after = entries[-1].position
+
+
+async def number_before(views: Views, at: Callable[[int], Position], since: int) -> int:
+    """A number behind which all stands that happened since a moment, and perhaps a minute of what was before."""
+    early = since - _MARGIN
+    return await first_number(views, at, lambda entries: not entries or entries[0].at >= early) - 1
+
+
+async def place_before(views: Views, since: int) -> Position:
+    """The same as a place."""
+    at = await numbering(views)
+    return at(await number_before(views, at, since))
+
+
+def about(kinds: Collection[str] = (), **ids: str | None) -> Callable[[Entry], bool]:
+    """Whether an entry is of one of these kinds, if any is named, and about this task, this run, this agent."""
+    named = [(field, value) for field, value in ids.items() if value is not None]
+
+    def fits(entry: Entry) -> bool:
+        event = entry.event
+        return (not kinds or event.kind in kinds) and all(getattr(event, field) == value for field, value in named)
+
+    return fits
+
+
 class BackwardPage(msgspec.Struct, frozen=True):
     """Events, the newest first; `before` is where to go on, None at the beginning of the journal."""
 
@@ -72,15 +103,21 @@ class BackwardPage(msgspec.Struct, frozen=True):
 
 
 async def look_back(
-    views: Views, fits: Callable[[Entry], bool], most: int, before: int | None = None, *, bound: int = LOOKED_AT
+    views: Views,
+    fits: Callable[[Entry], bool],
+    most: int,
+    before: int | None = None,
+    *,
+    bound: int = LOOKED_AT,
+    start: int = 0,
 ) -> BackwardPage:
-    """The last events that fit, before a place that an earlier page named."""
+    """The last events that fit, before a place that an earlier page named, and behind the place `start`."""
     at = await numbering(views)
     end = before if before is not None else await first_number(views, at, lambda found: not found)
     found: list[Entry] = []
     looked, piece = 0, _PIECE
-    while end > 0 and len(found) < most and looked < bound:
-        begin = max(end - piece, 0)
+    while end > start and len(found) < most and looked < bound:
+        begin = max(end - piece, start)
         entries = await _between(views, at(begin), at(end))
         looked += len(entries)
         fitting = [entry for entry in reversed(entries) if fits(entry)]
@@ -114,7 +151,6 @@ async def _between(views: Views, after: Position, upto: Position) -> list[Entry]
 
 MOST = 100_000
 """Events at the end of the journal that are looked at, if nothing else is said."""
-_ACCOUNT_CHUNK = 2_000
 _MARGIN = 60_000
 """Transactions that overlap may be stamped a little out of order."""
 
@@ -131,14 +167,10 @@ async def read_ledger(views: Views, agent: str, since: int, most: int | None = N
         return replace(told, cut=most if is_cut else None)
     most = MOST
     at = await numbering(views)
-    early = since - _MARGIN
-    begin = await first_number(views, at, lambda found: not found or found[0].at >= early) - 1
+    begin = await number_before(views, at, since)
     bound = await first_number(views, at, lambda found: not found) - most
-    after = at(max(begin, bound))
-    entries = []
-    while found := await views.journal(after, _ACCOUNT_CHUNK):
-        entries += [(entry.at, entry.event) for entry in found if entry.at >= since]
-        after = found[-1].position
+    read = entries_after(views, at(max(begin, bound)))
+    entries = [(entry.at, entry.event) async for entry in read if entry.at >= since]
     return replace(ledger_of(agent, entries), cut=most if bound > begin else None)
 
 
@@ -351,21 +383,15 @@ def _say(key: str, value: object) -> str:
 
 # Questions about which no alert has gone out: read from the journal, where every alert that went out is.
 
-_EVENTS_CHUNK = 2_000
-"""Transactions that overlap may be stamped a little out of order."""
-
 
 async def untold_questions(views: Views, questions: Sequence[Question]) -> list[str]:
     """Of these, the open ones about which no alert has gone out."""
     left = {str(question.id): question.asked_at for question in questions if question.closed_at is None}
     if not left:
         return []
-    since = min(left.values()) - _MARGIN
-    at = await numbering(views)
-    after = at(await first_number(views, at, lambda entries: not entries or entries[0].at >= since) - 1)
-    while left and (entries := await views.journal(after, _EVENTS_CHUNK)):
-        for entry in entries:
-            if entry.event.kind == "question_told":
-                left.pop(str(entry.event.data["question"]), None)
-        after = entries[-1].position
+    async for entry in entries_after(views, await place_before(views, min(left.values()))):
+        if entry.event.kind == "question_told":
+            left.pop(str(entry.event.data["question"]), None)
+            if not left:
+                break
     return list(left)

@@ -7,9 +7,7 @@ fast as one with a hundred.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal
+from collections.abc import Sequence
 
 import msgspec
 
@@ -23,26 +21,18 @@ from allswell.domain.service.service import shut
 from allswell.domain.task.model import OPEN, State, TaskFilter, TaskRow
 from allswell.engine.status.agents import AgentRow, AgentsOverview
 from allswell.engine.status.agents import look as look_at_crew
-from allswell.engine.status.explanation import clean, many, quoted, typed
+from allswell.engine.status.explanation import clean, quoted
 from allswell.engine.status.services import TaskFacts, fill_for_ready
 from allswell.engine.status.task import ASKING, PARKED, explained_state, outcome, stand
 from allswell.engine.status.timeline import Waterfall, loose, waterfall
 from allswell.engine.status.verdict import (
     ANYWHERE,
-    EXIT_CODES,
-    Check,
     LocalFacts,
     Verdict,
     VerdictItem,
-    VerdictLevel,
-    check_disk,
-    headline,
     look,
 )
-from allswell.errors import Refused, Unavailable
-from allswell.store.port import Store
 from allswell.store.views import Views
-from allswell.timing.clock import Clock
 
 EACH = 100
 """How many open tasks of each state are looked at."""
@@ -321,124 +311,3 @@ def changes(before: Board | None, after: Board) -> list[str]:
     seen = set() if before is None else {(need.kind, need.id) for need in before.verdict.needs}
     told += [f"! {need.what}" for need in after.verdict.needs if (need.kind, need.id) not in seen]
     return told
-
-
-# A check-up: the verdict on the watch as a list of checks, with those that found nothing.
-#
-# It only looks, and enforces no time limit first: what is overdue shall be seen. What is wrong is decided by the
-# verdict (verdict.py), as everywhere; here it becomes findings, after those about reaching the store at all.
-
-_EACH_MOST = 4
-"""How many concerns of one check are listed one by one."""
-_UNREACHABLE = 75
-_MARKS: Mapping[VerdictLevel, Literal["ok", "warn", "bad"]] = {
-    VerdictLevel.BROKEN: "bad",
-    VerdictLevel.NEEDS_HUMAN: "warn",
-}
-
-
-class CheckResult(msgspec.Struct, frozen=True):
-    """What one check found."""
-
-    check: str
-    level: VerdictLevel
-    says: str
-    next: str | None = None
-    """The command to type."""
-    data: Mapping[str, object] = {}
-    """The exact figures behind the words."""
-    kind: str = ""
-    """Of the concern, where it is one."""
-    id: str = ""
-    """Of what the concern is about."""
-
-    @property
-    def verdict(self) -> Literal["ok", "warn", "bad"]:
-        """Whether it is fine or waits, a human must act, or something is broken."""
-        return _MARKS.get(self.level, "ok")
-
-
-class Checkup(msgspec.Struct, frozen=True):
-    """What all checks found."""
-
-    findings: list[CheckResult]
-    reachable: bool = True
-    seen: Verdict | None = None
-    """What the findings about the watch itself are made of."""
-
-    @property
-    def headline(self) -> str:
-        """All of it in a few words."""
-        beside = [one.level for one in self.findings if not one.kind]
-        return headline([*beside, *(one.level for one in (self.seen.concerns if self.seen else ()))])
-
-    @property
-    def exit_code(self) -> int:
-        """What a command ends with: the worst of it."""
-        worst = min((one.level for one in self.findings), key=list(VerdictLevel).index, default=VerdictLevel.WELL)
-        return EXIT_CODES[worst] if self.reachable else _UNREACHABLE
-
-
-class DoctorInput(msgspec.Struct, frozen=True):
-    """What is looked at, and from where."""
-
-    store: Store
-    clock: Clock
-    name: str
-    """The store's name for people, without secrets."""
-    place: LocalFacts
-    database: Path | None = None
-    """The file, where the store is one."""
-
-
-async def examine(patient: DoctorInput) -> Checkup:
-    """Open the store, look at everything, close it."""
-    try:
-        missing = patient.database is not None and not patient.database.exists()
-    except OSError as error:
-        says = f"{patient.name} cannot be reached: {error.strerror}"
-        return Checkup([CheckResult("store", VerdictLevel.BROKEN, says)], reachable=False)
-    if missing:
-        says = f"nothing here yet; the first task makes the store {patient.name}"
-        return Checkup([CheckResult("store", VerdictLevel.WELL, says, typed("submit", "NAME"))])
-    store = patient.store
-    began = patient.clock.monotonic()
-    try:
-        await store.open()
-        try:
-            await store.view_agenda()
-            took = patient.clock.monotonic() - began
-            reached = CheckResult(
-                "store", VerdictLevel.WELL, f"{patient.name} answers in {took} ms", data={"took_ms": took}
-            )
-            schema = CheckResult("schema", VerdictLevel.WELL, "the schema is that of this version")
-            seen = await look(store, patient.place)
-            findings = [one for check in seen.checks for one in _findings(check)]
-            return Checkup([reached, schema, *findings], seen=seen)
-        finally:
-            await store.close()
-    except Unavailable as error:
-        says = f"{patient.name} cannot be reached: {error.message}"
-        finding, disk = CheckResult("store", VerdictLevel.BROKEN, says, error.hint), check_disk(patient.place)
-        full = [] if disk is None or not disk.concerns else _findings(disk)  # which is why it cannot be opened
-        return Checkup([finding, *full], reachable=bool(full))
-    except Refused as error:
-        reached = CheckResult("store", VerdictLevel.WELL, f"{patient.name} is there")
-        return Checkup([reached, CheckResult("schema", VerdictLevel.BROKEN, error.message, data={"code": error.code})])
-
-
-def _findings(check: Check) -> list[CheckResult]:
-    """The findings of a check: its concerns one by one, the first few; or that all is fine."""
-    if not check.concerns:
-        return [CheckResult(check.name, VerdictLevel.WELL, check.fine, data=check.data)]
-    told = [_finding(check.name, one) for one in check.concerns[:_EACH_MOST]]
-    more = len(check.concerns) - len(told)
-    if more:
-        says = f"{told[-1].says}; and {many(more, 'more', 'more')}"
-        told[-1] = msgspec.structs.replace(told[-1], says=says)
-    return told
-
-
-def _finding(check: str, concern: VerdictItem) -> CheckResult:
-    says = "; ".join((concern.what, *concern.evidence))
-    return CheckResult(check, concern.level, says, concern.command, concern.data, concern.kind, concern.id)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from allswell.errors import AllswellError, Refused
-from allswell.interfaces.cli.context import CliExit, Exit, encoded, flush, hush, told, write
-from allswell.interfaces.cli.options import Json, Option, Store, parameters
+from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, hush, told, write
+from allswell.interfaces.cli.options import Option, call, parameters
 from allswell.interfaces.cli.parser import read, tokens
 from allswell.interfaces.cli.registry import CliCommand, Commands, by_our_name
 from allswell.interfaces.cli.rendering import use_store
@@ -97,9 +97,7 @@ def commands() -> Commands:
 
 
 def bare(
-    version: Annotated[bool, Option("--version", help="Show the version.")] = False,
-    store: Store = None,
-    json: Json = False,
+    version: Annotated[bool, Option("--version", help="Show the version.")] = False, *, context: CliContext
 ) -> None:
     """Allswell runs coding agents and other long commands, notices when one hangs, and keeps its work."""
     if version:
@@ -108,11 +106,11 @@ def bare(
         from allswell.views.commands import VersionShape
 
         number = installed("allswell")
-        write(f"{encoded(VersionShape(number)) if json else f'allswell {number}'}\n")
+        context.say(VersionShape(number), f"allswell {number}")
     else:
         from allswell.interfaces.cli.commands import status
 
-        status.bare(store, json=json)
+        status.bare(context)
 
 
 BARE = CliCommand(
@@ -177,7 +175,7 @@ def _run(given: list[str]) -> int:
         _check_place(every, given)
     values = read(command, words)
     if values is not None:
-        command.function(**values)
+        call(command.function, values)
     else:
         from allswell.interfaces.cli import help_pages
 

@@ -5,7 +5,6 @@ Anything that is wrong with it is told with its place: which argument, which lin
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from allswell.engine.lease import Held
     from allswell.engine.watch import Watch
     from allswell.interfaces.cli.context import CliContext
+    from allswell.interfaces.cli.options import LeaseOptions
     from allswell.views.lease import LastWordShape, OrdersShape, RequestAnswerShape
 
 T = TypeVar("T")
@@ -37,8 +37,12 @@ def text_of(given: str, where: str) -> str:
         with open(name, "rb") as file:  # noqa: PTH123 - a name that was typed, opened once
             return _decoded(file.read(), name, where)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"{where}: {name!r} cannot be read: {why}", where=where) from None
+        raise Refused("no_file", f"{where}: {name!r} cannot be read: {why_not(error)}", where=where) from None
+
+
+def why_not(error: OSError | ValueError) -> str:
+    """Why a file cannot be opened, in words."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _decoded(content: bytes, source: str, where: str) -> str:
@@ -122,43 +126,31 @@ def moment(given: str, now: int, where: str, *, past: bool = False) -> int:
 # What a holder says: about which lease, and through the socket of its attempt where it is supervised.
 
 
-def socket_of(store: str | None) -> str | None:
-    """The socket to speak through; None where there is no supervisor, or another store is meant."""
-    return os.environ.get("ALLSWELL_SOCKET") or None if store is None else None
-
-
-def spoken(
-    context: CliContext,
-    store: str | None,
-    lease: tuple[str | None, int | None, str | None],
-    verb: Callable[[Holder], Coroutine[Any, Any, T]],
-) -> T:
-    """What a holder's verb answers: through the socket of its attempt, or about the lease (task, token, agent)."""
-    task, token, agent = lease
-    path = socket_of(store)
+def spoken(context: CliContext, lease: LeaseOptions, verb: Callable[[Holder], Coroutine[Any, Any, T]]) -> T:
+    """What a holder's verb answers: through the socket of its attempt, or about the lease."""
+    path = context.socket
     if path is not None:
         from allswell.actions.holder import at_once, blocking
 
-        return at_once(verb(blocking(path, task, token)))
+        return at_once(verb(blocking(path, lease.task, lease.token)))
 
     async def work(watch: Watch) -> T:
         from allswell.actions.store_holder import StoreHolder
 
-        return await verb(StoreHolder(watch, await hold_of(context, watch, task, token, agent)))
+        return await verb(StoreHolder(watch, await hold_of(context, watch, lease)))
 
     return context.run(work)
 
 
 def inbox_work(
     context: CliContext,
-    store: str | None,
     who: tuple[str | None, list[str] | None],
     asks: str,
     verb: Callable[[AgentInbox], Coroutine[Any, Any, T]],
 ) -> T:
     """What an agent (its name and roles) has from its inbox; `asks` is the question where nobody is named."""
     agent, roles = who
-    path = socket_of(store)
+    path = context.socket
     if path is not None:
         from allswell.actions.holder import at_once, blocking
 
@@ -224,10 +216,11 @@ def told_supervised(ended: LastWordShape) -> str:
 # Which lease a holder speaks about: named by options, or by the environment it was started in.
 
 
-async def hold_of(context: CliContext, watch: Watch, task: str | None, token: int | None, agent: str | None) -> Held:
+async def hold_of(context: CliContext, watch: Watch, lease: LeaseOptions) -> Held:
     """The lease that the options or the environment name. An agent that is not named is who has had that token."""
     from allswell.engine.lookup import find_holder, find_task
 
+    task, token, agent = lease
     if not task:
         raise Refused("no_task", "which task? use --task ID, or set ALLSWELL_TASK", where="task")
     if token is None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import IntEnum
 from functools import cached_property
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from allswell.domain.notify.spec import SinkSpec
     from allswell.engine.status.verdict import LocalFacts, VerdictItem
     from allswell.engine.watch import Watch
+    from allswell.runtime.receipts import StateDir
     from allswell.settings import Settings
     from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts
@@ -120,9 +122,10 @@ def hush() -> None:
 class CliContext:
     """One call of the command line."""
 
-    def __init__(self, store: str | None, *, json: bool, skip_untrusted: bool = False) -> None:
-        self._store = store
-        self._skip_untrusted = skip_untrusted
+    def __init__(self, store: str | None = None, *, json: bool = False) -> None:
+        self.store = store
+        """The store that was named with `--store`."""
+        self.skip_untrusted = False
         """Whether settings and a store that were not trusted are left out: for who brings a command of their own."""
         self.json = json
         use_store(store)
@@ -130,7 +133,12 @@ class CliContext:
     @property
     def url(self) -> str:
         """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
-        return self._store or self._seen.without("all").store
+        return self.store or self._seen.without("all").store
+
+    @property
+    def socket(self) -> str | None:
+        """The socket to speak through; None where there is no supervisor, or another store is meant."""
+        return os.environ.get("ALLSWELL_SOCKET") or None if self.store is None else None
 
     @property
     def home(self) -> Path:
@@ -145,7 +153,7 @@ class CliContext:
         database = self.database or locate(self.settings.found_store)
         if database.parent.name == ".allswell":
             return database.parent
-        return folder_beside(database, skip_untrusted=self._skip_untrusted)
+        return folder_beside(database, skip_untrusted=self.skip_untrusted)
 
     @property
     def database(self) -> Path | None:
@@ -158,11 +166,10 @@ class CliContext:
 
     def for_humans(self, verb: str) -> None:
         """Refuse what only a human may do to an agent: to whatever runs inside an attempt of this very store."""
-        if self._attempts_in_flight():
+        if (home := self._home_in_use()) is not None:
             from allswell.runtime.attempt.orphans import refuse_inside
-            from allswell.runtime.receipts import StateDir
 
-            refuse_inside(StateDir(self.home), self.identity, verb)
+            refuse_inside(home, self.identity, verb)
 
     @property
     def is_agents(self) -> bool:
@@ -176,23 +183,25 @@ class CliContext:
 
     def for_its_holder(self, task: str, token: int, holder: str | None) -> None:
         """Refuse to speak for another's lease to whatever runs inside an attempt."""
-        if self._attempts_in_flight():
+        if (home := self._home_in_use()) is not None:
             from allswell.runtime.attempt.orphans import refuse_other
-            from allswell.runtime.receipts import StateDir
 
-            refuse_other(StateDir(self.home), self.identity, task, token, holder)
+            refuse_other(home, self.identity, task, token, holder)
 
     def for_its_agent(self, agent: str) -> None:
         """Refuse to claim or to answer under another's name to whatever runs inside an attempt."""
-        if self._attempts_in_flight():
+        if (home := self._home_in_use()) is not None:
             from allswell.runtime.attempt.orphans import refuse_name
-            from allswell.runtime.receipts import StateDir
 
-            refuse_name(StateDir(self.home), self.identity, agent)
+            refuse_name(home, self.identity, agent)
 
-    def _attempts_in_flight(self) -> bool:
-        """Whether there are any beside this store: looked at first, since all the rest takes longer to import."""
-        return any((self.home / "attempts").glob("*.json"))
+    def _home_in_use(self) -> StateDir | None:
+        """Our folder, if attempts are in flight beside this store: looked at first, since the rest imports more."""
+        if not any((self.home / "attempts").glob("*.json")):
+            return None
+        from allswell.runtime.receipts import StateDir
+
+        return StateDir(self.home)
 
     @property
     def identity(self) -> str:
@@ -233,18 +242,16 @@ class CliContext:
 
         settings = look()
         waits = settings.untrusted_files or (settings.untrusted is not None and settings.untrusted.part == "trust")
-        if waits and self._may_ask() and self._asked_for_trust():
+        asks = not self.json and not self.skip_untrusted and can_ask()
+        if waits and asks and self._asked_for_trust():
             settings = look()
             waits = bool(settings.untrusted_files)
-        if waits and self._skip_untrusted:
+        if waits and self.skip_untrusted:
             settings = look(untrusted="skip")
             remark(
                 f"allswell: not used, because you have not trusted it: {', '.join(settings.skipped)}; `allswell trust`"
             )
         return settings
-
-    def _may_ask(self) -> bool:
-        return not self.json and not self._skip_untrusted and sys.stdin.isatty() and sys.stderr.isatty()
 
     def _asked_for_trust(self) -> bool:
         from pathlib import Path
@@ -459,17 +466,32 @@ class CliContext:
         """What a list that is empty says: where nothing was started yet, how to begin."""
         return in_words(_NOTHING_YET) if self.nothing_yet else words
 
-    def say(self, answer: msgspec.Struct | None, words: str | None = None) -> None:
-        """The answer: with `--json` a shape (`allswell.views`) on one line, otherwise words."""
-        if self.json:
-            write(encoded(answer) + "\n")
-        elif words:
-            write(words + "\n")
+    def say(self, answer: msgspec.Struct | None, words: str | Callable[[], str] = "") -> None:
+        """The answer: with `--json` a shape (`allswell.views`) on one line, otherwise words, which may be made here."""
+        text = encoded(answer) if self.json else words if isinstance(words, str) else words()
+        if text:
+            write(text + "\n")
+
+    def tell(self, line: str, *, shown: str | None = None) -> None:
+        """One line of a process that goes on, with the time; where nobody reads any more, it is not told.
+
+        With `shown`, people see that instead.
+        """
+        from allswell.views.commands import SaidShape
+
+        with contextlib.suppress(CliExit):
+            self.say(SaidShape.now(line), f"{time.strftime('%H:%M:%S')}  {plain(line) if shown is None else shown}")
+            flush()
+
+    def remark(self, text: str) -> None:
+        """A sentence on standard error for people; programs do not see it."""
+        if not self.json:
+            remark(text)
 
     def hint(self, text: str) -> None:
-        """What to do next, for a person at a terminal; programs do not see it."""
-        if not self.json and sys.stderr.isatty():
-            remark(text)
+        """What to do next, for a person at a terminal."""
+        if sys.stderr.isatty():
+            self.remark(text)
 
     def leave(self, code: int, message: str | None = None) -> NoReturn:
         """End with a code, and a sentence on standard error."""
@@ -486,6 +508,18 @@ def remark(text: str) -> None:
     text = in_words(harmless(text))
     room = columns(sys.stderr)
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal, who sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def agrees(question: str) -> bool:
+    """Whether somebody at the terminal says yes; to say nothing is no."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline(20).strip().lower() in ("y", "yes")
 
 
 def code_of(error: Exception) -> Exit:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from allswell.domain.duration import with_unit
+from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.registry import LONGEST
 from allswell.interfaces.cli.rendering import cut
 
@@ -83,6 +85,27 @@ Token = Annotated[
 Agent = Annotated[
     str | None, Option("--agent", "-a", metavar="NAME", envvar="ALLSWELL_AGENT", help="The agent's name.")
 ]
+
+
+# Options that many commands share, as one parameter of theirs: it is made of what was given to these options.
+
+Storeless = Annotated[CliContext, "without a store"]
+"""The context of a command that looks into no store."""
+
+
+class LeaseOptions(NamedTuple):
+    """The lease that a holder speaks about."""
+
+    task: str | None
+    token: int | None
+    agent: str | None
+
+
+_SHARED: Mapping[object, tuple[Callable[..., object], Mapping[str, object]]] = {
+    CliContext: (CliContext, {"store": Store, "json": Json}),
+    Storeless: (CliContext, {"json": Json}),
+    LeaseOptions: (LeaseOptions, {"task": Task, "token": Token, "agent": Agent}),
+}
 
 
 # One parameter of a command, as its signature declares it: its kind, its default, and what a value of it may be.
@@ -194,15 +217,36 @@ class Parameter:
 
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:
-    """The parameters of a command, in order."""
+    """The parameters of a command, in order; where it declares several together, each of them."""
     # As `inspect.signature` would tell; importing it costs as much as looking into the store does.
     code = function.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     last = function.__defaults__ or ()
-    defaults = dict(zip(names[code.co_argcount - len(last) : code.co_argcount], last, strict=True))
-    defaults |= function.__kwdefaults__ or {}
+    names = code.co_varnames[code.co_argcount - len(last) : code.co_argcount]
+    defaults = dict(zip(names, last, strict=True)) | (function.__kwdefaults__ or {})
+    known = []
+    for name, hint in _hints(function).items():
+        if hint in _SHARED:
+            shared = _SHARED[hint][1].items()
+            known += [Parameter(one, option, False if option is Json else None) for one, option in shared]
+        else:
+            known.append(Parameter(name, hint, defaults.get(name, _NOTHING)))
+    return known
+
+
+@cache
+def _hints(function: Callable[..., None]) -> Mapping[str, object]:
+    code = function.__code__
     hints = get_type_hints(function, include_extras=True)
-    return [Parameter(name, hints[name], defaults.get(name, _NOTHING)) for name in names]
+    return {name: hints[name] for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+
+
+def call(function: Callable[..., None], values: Mapping[str, object]) -> None:
+    """Call a command with the values of its parameters."""
+    arguments: dict[str, object] = {}
+    for name, hint in _hints(function).items():
+        make, shared = _SHARED.get(hint, (None, ()))
+        arguments[name] = values[name] if make is None else make(**{one: values[one] for one in shared})
+    function(**arguments)
 
 
 def as_typed(name: str, function: Callable[..., None], given: Mapping[str, object]) -> str:

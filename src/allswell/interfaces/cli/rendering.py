@@ -184,6 +184,19 @@ def paint(text: str, style: str) -> str:
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style in STYLES and text and coloured() else text
 
 
+def nearer(path: str) -> str:
+    """A path as seen from here, where that is shorter."""
+    with suppress(OSError):
+        relative = os.path.relpath(path) if path.startswith("/") else path
+        return relative if len(relative) < len(path) else path
+    return path
+
+
+def as_json(value: object) -> str:
+    """A value as JSON on lines of its own."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
 def short(length: int) -> str:
     """A length of time in whole seconds and at most two units: `40s`, `1m 58s`, `2h`."""
     return felt(length // 1_000 * 1_000) if length >= 1_000 else "0s"

@@ -271,10 +271,10 @@ class RunSession:
 
     def _say_limits(self) -> None:
         """Say under which limits it is started as an agent: who typed that did not type them."""
-        if self._spec is not None and not self._context.json:
+        if self._spec is not None:
             limits = [f"limit {show(self._asked.timeout)}" if self._asked.timeout else "no limit"]
             limits += [f"idle {show(self._asked.idle)}"] if self._asked.idle else []
-            remark(f"allswell: as {plain(self._spec.name)}: {', '.join(limits)}")
+            self._context.remark(f"allswell: as {plain(self._spec.name)}: {', '.join(limits)}")
 
     def _limits(self, asked: RunPayload) -> Policy:
         """The task's policy: its limit is ours, and nobody is asked for check-ins who cannot give any."""
@@ -449,8 +449,7 @@ class RunSession:
 
     def _say_waiting(self, text: str) -> None:
         self._screen.clear()
-        if not self._context.json:
-            remark(f"allswell: {plain(text)}")
+        self._context.remark(f"allswell: {plain(text)}")
 
     def _began(self, attempt: AttemptRunner) -> None:
         if not self._keep_children:
@@ -466,8 +465,7 @@ class RunSession:
         if self._terminal is not None:
             self._terminal.give_back()
             self._terminal.start_line()
-        if not self._context.json:
-            remark(f"allswell: {plain(text)}")
+        self._context.remark(f"allswell: {plain(text)}")
 
     def _say_beside(self, text: str, *commands: str) -> None:
         """A sentence of ours among what the command prints; at a terminal, commands have lines of their own."""
@@ -512,13 +510,11 @@ class RunSession:
         if self._terminal is not None:
             self._terminal.end()
             self._terminal.start_line()
-        if not self._context.json:
-            remark(f"allswell: it reports done; verifying: {plain(shlex.join(command))}")
+        self._context.remark(f"allswell: it reports done; verifying: {plain(shlex.join(command))}")
 
     def _verified(self, came: Verification, followed: AfterCheck) -> None:
         self._screen.clear()
-        if not self._context.json:
-            tell_verified(self._context, came, followed)
+        tell_verified(self._context, came, followed)
 
     def _interrupted(self, tries: RetryLoop, number: int) -> None:
         self._signal = self._signal or number

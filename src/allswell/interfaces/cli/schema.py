@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from allswell.views.agent import AgentsShape, LedgerShape, SessionShape, TrackingShape
 from allswell.views.attempt import RanShape, VerifiedShape
+from allswell.views.checkup import CheckupShape
 from allswell.views.commands import (
     CompletionShape,
     DrillShape,
@@ -59,7 +60,7 @@ from allswell.views.settings import (
     NewKeyShape,
     SettingsShape,
 )
-from allswell.views.status import BoardShape, CheckupShape, StatusShape, UnparkedShape
+from allswell.views.status import BoardShape, StatusShape, UnparkedShape
 from allswell.views.task import (
     CancelledShape,
     DismissedShape,

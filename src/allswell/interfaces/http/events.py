@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
 from allswell.domain.rules.event import KINDS, Entry, Position
-from allswell.engine.status.journal import journal_end
+from allswell.engine.status.journal import about, entries_after, journal_end
 from allswell.engine.wakeup import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
@@ -83,31 +83,16 @@ async def list_events(call: RequestContext, asked: EventsParams) -> EventsShape 
     for kind in asked.kind:
         if kind not in KINDS:
             raise Refused("bad_kind", f"{kind!r} is not a kind of event", where="kind")
-    fits = _fits(asked)
+    fits = about(asked.kind, task=asked.task_id, run=asked.run_id, agent=asked.agent_id)
     if STREAM in (call.header("Accept") or ""):
         return await _followed(call, call.header("Last-Event-ID") or asked.after, fits)
-    after, found = position_of(asked.after), list[EventShape]()
-    while entries := await call.views.journal(after, _CHUNK):
-        for entry in entries:
-            after = entry.position
-            if fits(entry):
-                found.append(EventShape.of(entry))
-                if len(found) == asked.limit:
-                    return EventsShape(found, cursor_of(after))
+    found: list[EventShape] = []
+    async for entry in entries_after(call.views, position_of(asked.after)):
+        if fits(entry):
+            found.append(EventShape.of(entry))
+            if len(found) == asked.limit:
+                return EventsShape(found, cursor_of(entry.position))
     return EventsShape(found, None)
-
-
-def _fits(asked: EventsParams) -> Callable[[Entry], bool]:
-    wanted = {"task": asked.task_id, "run": asked.run_id, "agent": asked.agent_id}
-    named = [(field, value) for field, value in wanted.items() if value is not None]
-
-    def fits(entry: Entry) -> bool:
-        event = entry.event
-        return (not asked.kind or event.kind in asked.kind) and all(
-            getattr(event, field) == value for field, value in named
-        )
-
-    return fits
 
 
 async def _followed(call: RequestContext, cursor: str, fits: Callable[[Entry], bool]) -> Response:

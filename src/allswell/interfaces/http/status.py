@@ -12,22 +12,22 @@ from allswell.build.overview import glance_at_builds
 from allswell.domain.access.rights import Operation, check_act, check_beside, signed_by
 from allswell.domain.agents.cost import SpentBy
 from allswell.domain.duration import parse
-from allswell.domain.mesh.comms import COMMS_HEARS, CommStatus, is_among
+from allswell.domain.mesh.comms import CommStatus, is_among
 from allswell.engine.status.agents import pending_questions, track
-from allswell.engine.status.journal import comm_of
+from allswell.engine.status.journal import comm_of, entries_after
 from allswell.engine.status.overview import board
 from allswell.interfaces.http.events import cursor_of, position_of
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Length, Limit
 from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger
+from allswell.views.checkup import CheckupShape, load_checkup
 from allswell.views.delivery import CommShape
 from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
 from allswell.views.settings import KeyShape, KeysShape, NewKeyShape, SettingsShape
-from allswell.views.status import BoardShape, CheckupShape, ServicesShape, StatusShape, examined, load_status
+from allswell.views.status import BoardShape, ServicesShape, StatusShape, load_status
 from allswell.views.worker import QueuesShape
 
-_CHUNK = 500
 _BUILDS = 100
 
 
@@ -70,14 +70,13 @@ class CommsParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_comms(call: RequestContext, asked: CommsParams) -> CommsShape:
     """Every message between agents with the protocol's nine fields, a page at a time."""
-    after, found = position_of(asked.after), list[CommShape]()
-    while entries := await call.views.journal(after, _CHUNK):
-        for entry in entries:
-            after = entry.position
-            if entry.event.kind in COMMS_HEARS and (comm := await comm_of(call.views, entry)) is not None:
-                found += [CommShape.of(comm)] if is_among(comm, asked.agent, asked.status or "") else []
-                if len(found) == asked.limit:
-                    return CommsShape(found, cursor_of(after))
+    found: list[CommShape] = []
+    async for entry in entries_after(call.views, position_of(asked.after)):
+        comm = await comm_of(call.views, entry)
+        if comm is not None and is_among(comm, asked.agent, asked.status or ""):
+            found.append(CommShape.of(comm))
+            if len(found) == asked.limit:
+                return CommsShape(found, cursor_of(entry.position))
     return CommsShape(found, None)
 
 
@@ -147,7 +146,7 @@ async def show_checkup(call: RequestContext, _: NoParams) -> CheckupShape:
     """Check that all is well with the watch, as `allswell doctor` does where the store is."""
     check_beside(call.key, "checkup")
     async with _ONE_AT_A_TIME:
-        return CheckupShape.of(await examined(call.house.url, call.house.settings, call.house.home))
+        return await load_checkup(call.house.url, call.house.settings, call.house.home)
 
 
 async def list_unaccounted(call: RequestContext, _: NoParams) -> UnaccountedShape:

@@ -3,61 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from allswell.domain.access.rights import check_beside
 from allswell.domain.ids import TaskId
 from allswell.domain.rules.event import KINDS, Entry, Event
 from allswell.domain.task.model import TaskFilter, folded
-from allswell.engine.status.journal import MARKS, look_back, tell
+from allswell.engine.status.journal import MARKS, about, look_back, tell
 from allswell.engine.status.overview import OpenQuestion
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.web.questions import ShownQuestion, show_question
-from allswell.interfaces.web.screen import address, choice_of, number_of, text_of
-from allswell.settings.settings import SettingRow
+from allswell.interfaces.web.questions import show_question
+from allswell.interfaces.web.screen import Seen, address, choice_of, number_of, text_of
 from allswell.views.settings import SettingsShape
 from allswell.views.worker import TROUBLES, UNASKED, QueueShape, look_at_queues
-
-if TYPE_CHECKING:
-    from allswell.worker.queue import TroubledMessage
-
 
 _QUESTIONS = 50
 _LOOKED_AT = 5_000
 _WORST_FIRST = ("critical", "degraded", "healthy")
 
 
-class ShownQueue(Struct, frozen=True):
-    """A queue: its health is that of the worst process that works on it; empty: there is none."""
-
-    queue: QueueShape
-    health: str
-    why: list[str]
-    troubles: list[tuple[str, int]]
-    """How many messages did not go through, by how they stand, in words."""
-    troubled: list[TroubledMessage]
-    troubled_more: int
-
-
-class WorkerScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    queues: list[ShownQueue]
-    words: Mapping[str, str]
-    """How messages in trouble stand, by their state."""
-    questions: list[ShownQuestion]
-    questions_more: int
-    postgres: bool
-    """Whether the store's database could have queues at all."""
-
-
-async def look_at_worker(call: RequestContext) -> WorkerScreen:
+async def look_at_worker(call: RequestContext) -> Seen:
     """Look at the queues of the store's database, and at the messages that wait for an operator."""
     check_beside(call.key, "queues")
     url = call.house.url
@@ -69,8 +36,10 @@ async def look_at_worker(call: RequestContext) -> WorkerScreen:
         health, why = _health(queue)
         troubles = [(words, queue.troubles[state]) for state, words in TROUBLES.items() if queue.troubles.get(state)]
         more = sum(count for state, count in queue.troubles.items() if state in UNASKED) - len(troubled)
-        shown.append(ShownQueue(queue, health, why, troubles, troubled, max(more, 0)))
-    return WorkerScreen(
+        shown.append(
+            Seen(queue=queue, health=health, why=why, troubles=troubles, troubled=troubled, troubled_more=max(more, 0))
+        )
+    return Seen(
         title="Worker",
         now=(await call.views.view_agenda()).now,
         queues=shown,
@@ -92,30 +61,20 @@ def _health(queue: QueueShape) -> tuple[str, list[str]]:
 # What is set where the server runs: each setting with its value and where that comes from. Only to be looked at.
 
 
-class SettingsScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    settings: list[SettingRow]
-    files: tuple[str, ...]
-    unknown: tuple[str, ...]
-    text: str
-
-
 def never(_: RequestContext, _entry: Entry) -> bool:
     """No event changes a setting: they are read when the server starts."""
     return False
 
 
-async def look_at_settings(call: RequestContext) -> SettingsScreen:
+async def look_at_settings(call: RequestContext) -> Seen:
     """Look at the settings."""
     check_beside(call.key, "settings")
     settings, text = call.house.settings, text_of(call, "text")
     told = SettingsShape.of(settings, settings.explain())
     wanted = folded(text)
     found = [one for one in told.settings if wanted in folded(f"{one.name}\n{one.description}\n{one.shown}")]
-    return SettingsScreen("Settings", (await call.views.view_agenda()).now, found, told.files, told.unknown, text)
+    now = (await call.views.view_agenda()).now
+    return Seen(title="Settings", now=now, settings=found, files=told.files, unknown=told.unknown, text=text)
 
 
 # The journal: what has happened, the newest first, by kind, by what it is about, and by a text in it.
@@ -124,74 +83,33 @@ PAGE = 100
 _BAD = "✗✋"
 
 
-class JournalLine(Struct, frozen=True):
-    """One event."""
-
-    id: str
-    """Its place in the journal, in letters that an address may have."""
-    entry: Entry
-    mark: str
-    bad: bool
-    name: str
-    """Of the task that it is about."""
-    says: str
-
-
-class JournalScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    lines: list[JournalLine]
-    kinds: Sequence[str]
-    kind: str
-    text: str
-    task: str
-    run: str
-    agent: str
-    newest: str | None
-    """Where the newest are, if this is not their page."""
-    older: str | None
-    looked_at: int
-    filtered: bool
-
-
-async def look(call: RequestContext) -> JournalScreen:
+async def look(call: RequestContext) -> Seen:
     """Look at a page of the journal."""
     kind, text = choice_of(call, "kind", KINDS), text_of(call, "text")
-    about = {name: text_of(call, name) for name in ("task", "run", "agent")}
+    ids = {name: text_of(call, name) for name in ("task", "run", "agent")}
     before = number_of(call, "before", 1 << 39)
-    page = await look_back(call.views, _fits(kind, text, about), PAGE, before or None)
+    page = await look_back(call.views, _fits(kind, text, ids), PAGE, before or None)
     names = await _names(call, page.entries)
-    kept = {"kind": kind, "text": text, **about}
-    return JournalScreen(
+    kept = {"kind": kind, "text": text, **ids}
+    return Seen(
         title="Journal",
         now=(await call.views.view_agenda()).now,
         lines=[_line(entry, names) for entry in page.entries],
         kinds=sorted(KINDS),
         kind=kind,
         text=text,
-        **about,
+        **ids,
         newest=address("/journal", **kept) if before else None,
         older=None if page.before is None else address("/journal", before=page.before, **kept),
         looked_at=page.looked_at,
-        filtered=bool(kind or text or any(about.values())),
+        filtered=bool(kind or text or any(ids.values())),
     )
 
 
-def _fits(kind: str, text: str, about: dict[str, str]) -> Callable[[Entry], bool]:
+def _fits(kind: str, text: str, ids: dict[str, str]) -> Callable[[Entry], bool]:
     wanted = folded(text)
-    named = [(field, value) for field, value in about.items() if value]
-
-    def fits(entry: Entry) -> bool:
-        event = entry.event
-        if kind and event.kind != kind:
-            return False
-        if any(getattr(event, field) != value for field, value in named):
-            return False
-        return not wanted or wanted in folded(_said(event))
-
-    return fits
+    named = about((kind,) if kind else (), **{field: value or None for field, value in ids.items()})
+    return lambda entry: named(entry) and (not wanted or wanted in folded(_said(entry.event)))
 
 
 def _said(event: Event) -> str:
@@ -206,8 +124,10 @@ async def _names(call: RequestContext, entries: Sequence[Entry]) -> dict[str, st
     return {row.task.id: row.task.name for row in found}
 
 
-def _line(entry: Entry, names: dict[str, str]) -> JournalLine:
+def _line(entry: Entry, names: dict[str, str]) -> Seen:
+    """An event: its place in letters that an address may have, the task that it is about, and what it says."""
     event, place = entry.event, entry.position
     mark = MARKS.get(event.kind, "")
     name = "" if event.task is None else names.get(event.task, event.task)
-    return JournalLine(f"{place.xid}-{place.id}", entry, mark, bool(mark) and mark in _BAD, name, tell(event))
+    bad = bool(mark) and mark in _BAD
+    return Seen(id=f"{place.xid}-{place.id}", entry=entry, mark=mark, bad=bad, name=name, says=tell(event))

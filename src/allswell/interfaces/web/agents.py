@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
-
-from allswell.domain.agents.cost import NOTHING_SPENT, Spent
-from allswell.domain.agents.status import AgentCondition, Presence, is_alive
+from allswell.domain.agents.cost import NOTHING_SPENT
+from allswell.domain.agents.status import AgentCondition, is_alive
 from allswell.domain.ids import TaskId, is_request
-from allswell.domain.mesh.comms import COMMS_HEARS, STATUSES, Comm
+from allswell.domain.mesh.comms import COMMS_HEARS, STATUSES
 from allswell.domain.mesh.health import Ledger, healthy_at, score
 from allswell.domain.mesh.routing import family
 from allswell.domain.rules.event import Entry
@@ -18,39 +16,14 @@ from allswell.engine.status.agents import ABSENT, IDLE, AgentRow
 from allswell.engine.status.journal import comm_of, look_back, read_health, read_ledger
 from allswell.engine.status.overview import order_of
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.web.screen import address, choice_of, number_of, text_of
+from allswell.interfaces.web.screen import Seen, address, choice_of, number_of, text_of
 from allswell.views.agent import load_crew
 
 PAGE = 50
 HEALTHS = (*(condition.value for condition in AgentCondition), IDLE, ABSENT)
 
 
-class SupervisorRow(Struct, frozen=True):
-    """Who watches over agents."""
-
-    presence: Presence
-    alive: bool
-
-
-class AgentsScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    supervisors: list[SupervisorRow]
-    members: list[AgentRow]
-    total: int
-    """How many there are that fit."""
-    healths: list[tuple[str, int, str]]
-    """Each health, how many agents have it, and where they are listed."""
-    health: str
-    text: str
-    first: int
-    before: str | None
-    after: str | None
-
-
-async def look_at_agents(call: RequestContext) -> AgentsScreen:
+async def look_at_agents(call: RequestContext) -> Seen:
     """Look at a page of agents."""
     crew = await load_crew(call.views, call.house.settings)
     health, text, first = choice_of(call, "health", HEALTHS), text_of(call, "text"), number_of(call, "from")
@@ -63,10 +36,10 @@ async def look_at_agents(call: RequestContext) -> AgentsScreen:
     def page(start: int) -> str:
         return address("/agents", health=health, text=text, from_=start)
 
-    return AgentsScreen(
+    return Seen(
         title="Agents",
         now=crew.now,
-        supervisors=[SupervisorRow(one, is_alive(one, crew.now)) for one in crew.supervisors],
+        supervisors=[(one, is_alive(one, crew.now)) for one in crew.supervisors],
         members=found[first : first + PAGE],
         total=len(found),
         healths=[(one, count, address("/agents", health=one, text=text)) for one, count in counts.items() if count],
@@ -90,24 +63,7 @@ _LOOKED_AT = 10_000
 """Events of the last day that its ledger is read from."""
 
 
-class AgentScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    agent: str
-    members: list[AgentRow]
-    """Itself; of one with several slots, each of them."""
-    ledger: Ledger
-    lines_more: int
-    score: int
-    healthy_at: int | None
-    """When it is asked again before others, if it is degraded."""
-    today: Spent
-    ever: Spent
-
-
-async def look_at_agent(call: RequestContext) -> AgentScreen:
+async def look_at_agent(call: RequestContext) -> Seen:
     """Look at one agent."""
     agent = call.named("agent")
     crew = await load_crew(call.views, call.house.settings)
@@ -116,7 +72,7 @@ async def look_at_agent(call: RequestContext) -> AgentScreen:
     standing = await read_health(call.views, family(agent))
     ever = await call.views.view_spent("agent", (agent,))
     today = await call.views.view_spent("agent", (agent,), now - now % _DAY)
-    return AgentScreen(
+    return Seen(
         title=agent,
         now=now,
         agent=agent,
@@ -143,42 +99,12 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 """The events that a row with this status can be made of."""
 
 
-class BlockedTask(Struct, frozen=True):
-    """A task that cannot go on because somebody has not answered."""
-
-    row: TaskRow
-    request: TaskRow
-    to: str
-
-
-class MessageLine(Struct, frozen=True):
-    """One row of the log."""
-
-    id: str
-    comm: Comm
-
-
-class MessagesScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    blocked: list[BlockedTask]
-    lines: list[MessageLine]
-    statuses: tuple[str, ...]
-    status: str
-    agent: str
-    newest: str | None
-    older: str | None
-    filtered: bool
-
-
 def is_about(_: RequestContext, entry: Entry) -> bool:
     """Whether an event is a message, or may end a wait for one."""
     return entry.event.kind in COMMS_HEARS or entry.event.kind.startswith("task_")
 
 
-async def look(call: RequestContext) -> MessagesScreen:
+async def look(call: RequestContext) -> Seen:
     """Look at a page of messages."""
     status, agent = choice_of(call, "status", STATUSES), text_of(call, "agent")
     before = number_of(call, "before", 1 << 39)
@@ -187,8 +113,8 @@ async def look(call: RequestContext) -> MessagesScreen:
     for entry in page.entries:
         comm = await comm_of(call.views, entry)
         if comm is not None and (not status or comm.status == status):
-            lines.append(MessageLine(f"{entry.position.xid}-{entry.position.id}", comm))
-    return MessagesScreen(
+            lines.append((f"{entry.position.xid}-{entry.position.id}", comm))
+    return Seen(
         title="Messages",
         now=(await call.views.view_agenda()).now,
         blocked=await _blocked(call),
@@ -216,16 +142,14 @@ def _fits(status: str, agent: str) -> Callable[[Entry], bool]:
     return fits
 
 
-async def _blocked(call: RequestContext) -> list[BlockedTask]:
-    """The tasks that wait for an answer of another agent, the longest first."""
+async def _blocked(call: RequestContext) -> list[tuple[TaskRow, TaskRow, str]]:
+    """The tasks that wait for an answer of another agent, the longest first; with the request, and whom it is for."""
     waiting = await call.views.view_tasks(TaskFilter(states=("waiting",), limit=_BLOCKED))
     asked = [(row, wait.target) for row in waiting for wait in row.waits if is_request(wait.target)]
     ids = tuple(TaskId(target) for _, target in asked)
     found = await call.views.view_tasks(TaskFilter(ids=ids, limit=len(ids))) if ids else []
     requests = {row.task.id: row for row in found}
-    return [
-        BlockedTask(row, requests[TaskId(id_)], _to(requests[TaskId(id_)])) for row, id_ in asked if id_ in requests
-    ]
+    return [(row, requests[TaskId(id_)], _to(requests[TaskId(id_)])) for row, id_ in asked if id_ in requests]
 
 
 def _to(request: TaskRow) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,10 +9,10 @@ from msgspec import Struct
 from allswell.domain.agents.conversation import LogEntry, entries
 from allswell.domain.question import OptionInput, in_order, takes
 from allswell.domain.task.model import Task, count_in_order
-from allswell.engine.status.overview import AGENTS, BusyAgent, OpenQuestion, StatusOverview, front
+from allswell.engine.status.overview import AGENTS, OpenQuestion, front
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.web.screen import number_of
-from allswell.interfaces.web.timeline import DrawnLease, DrawnWaterfall, draw_lease, draw_waterfall
+from allswell.interfaces.web.screen import Seen, number_of
+from allswell.interfaces.web.timeline import draw_lease, draw_waterfall
 from allswell.views.log import PrintedLog, Stream
 from allswell.views.question import OptionShape
 
@@ -82,67 +81,33 @@ def last_lines(home: Path, task: Task, most: int) -> list[str]:
 _LAST_LINES = 6
 
 
-class ShownQuestion(Struct, frozen=True):
-    """A question as a card."""
-
-    asked: OpenQuestion
-    options: Sequence[tuple[OptionShape, OptionInput | None]]
-    """Each way to answer, and what it takes beside its button, if anything."""
-    output: list[str]
-    """What its task printed last."""
-
-
-def show_question(call: RequestContext, one: OpenQuestion) -> ShownQuestion:
-    """A question with what one must know to answer it."""
+def show_question(call: RequestContext, one: OpenQuestion) -> Seen:
+    """A question as a card: the ways to answer, what each takes beside its button, and what its task printed last."""
     ways = [(OptionShape.of(option), takes(option.act)) for option in in_order(one.question.options)]
     options = [(option, None if wanted is OptionInput.REMARK else wanted) for option, wanted in ways]
     output = [] if one.task is None else last_lines(call.house.home, one.task.task, _LAST_LINES)
-    return ShownQuestion(one, options, output)
+    return Seen(asked=one, options=options, output=output)
 
 
 # Screen one: the verdict, what needs a human, what is wrong, who does what, runs, and what comes next.
 
 
-class ShownAgent(Struct, frozen=True):
-    """An agent as a row."""
-
-    hand: BusyAgent
-    bar: DrawnLease | None
-
-
-class FrontScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    front: StatusOverview
-    now: int
-    verdict: str
-    counts: list[tuple[str, int]]
-    questions: list[ShownQuestion]
-    agents: list[ShownAgent]
-    waterfalls: list[DrawnWaterfall]
-    first: int
-    """The number of the first agent on this page, from 0."""
-    before: int | None
-    after: int | None
-    title: str
-
-
-async def look(call: RequestContext) -> FrontScreen:
+async def look(call: RequestContext) -> Seen:
     """Look at everything at once."""
     first = number_of(call, "agents")
     seen = await front(call.views, agents_from=first, place=call.place)
     verdict = seen.verdict
     now, needs = verdict.now, len(verdict.needs)
-    return FrontScreen(
-        seen,
-        now,
-        verdict.headline,
-        count_in_order(verdict.counts),
-        [show_question(call, one) for one in seen.questions],
-        [ShownAgent(one, None if one.lease is None else draw_lease(one.lease, one.outer, now)) for one in seen.hands],
-        [draw_waterfall(one, now) for one in seen.runs],
-        first,
-        None if first == 0 else max(first - AGENTS, 0),
-        first + AGENTS if first + AGENTS < seen.agents else None,
-        f"({needs}) {verdict.headline}".removesuffix(".") if needs else verdict.headline.removesuffix("."),
+    return Seen(
+        title=f"({needs}) {verdict.headline}".removesuffix(".") if needs else verdict.headline.removesuffix("."),
+        now=now,
+        front=seen,
+        verdict=verdict.headline,
+        counts=count_in_order(verdict.counts),
+        questions=[show_question(call, one) for one in seen.questions],
+        agents=[(one, None if one.lease is None else draw_lease(one.lease, one.outer, now)) for one in seen.hands],
+        waterfalls=[draw_waterfall(one, now) for one in seen.runs],
+        first=first,
+        before=None if first == 0 else max(first - AGENTS, 0),
+        after=first + AGENTS if first + AGENTS < seen.agents else None,
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from allswell.build.overview import glance_at_builds
 from allswell.build.state import BuildRows, kept_spec
 from allswell.domain.access.rights import check_beside
@@ -13,41 +11,23 @@ from allswell.domain.build.limits import BUILD_ROLE
 from allswell.domain.build.state import BuildGlance, ComponentStatus, work_on
 from allswell.domain.ids import RunId
 from allswell.domain.rules.event import Entry
-from allswell.domain.run.run import Run
 from allswell.domain.task.model import NOWHERE, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
-from allswell.engine.status.explanation import Explanation, clean
+from allswell.engine.status.explanation import clean
 from allswell.engine.status.overview import OpenQuestion
 from allswell.engine.status.timeline import waterfall
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.web.questions import ShownQuestion, show_question
-from allswell.interfaces.web.screen import address, number_of, place_of
-from allswell.interfaces.web.timeline import MOST, DrawnGraph, DrawnWaterfall, GraphThing, draw_graph, draw_waterfall
-from allswell.views.detail import ShownRunShape, chain_of, load_run
+from allswell.interfaces.web.questions import show_question
+from allswell.interfaces.web.screen import Seen, address, number_of, place_of
+from allswell.interfaces.web.timeline import MOST, GraphThing, draw_graph, draw_waterfall
+from allswell.views.detail import chain_of, load_run
 from allswell.views.explanation import load_explanation
-from allswell.views.run import RunShape, load_runs
+from allswell.views.run import load_runs
 
 _LANES = 60
 _LOOKED_AT = 1_000
 _FIRST = (NOWHERE, State.HELD, State.FAILED, State.WAITING, State.DELAYED, State.READY)
-
-
-class RunScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    run: Run
-    earlier: list[Run]
-    """Those that it was before: one that has ended can go on in another."""
-    last: Run
-    shown: ShownRunShape
-    why: Explanation
-    graph: DrawnGraph
-    left_out: int
-    """Tasks that are not in the picture; at least so many."""
-    fall: DrawnWaterfall
 
 
 def is_about(call: RequestContext, entry: Entry) -> bool:
@@ -55,7 +35,7 @@ def is_about(call: RequestContext, entry: Entry) -> bool:
     return not call.named("run").startswith("r_") or entry.event.run in (call.named("run"), None)
 
 
-async def look_at_run(call: RequestContext) -> RunScreen:
+async def look_at_run(call: RequestContext) -> Seen:
     """Look at one run."""
     views = call.views
     id_ = await find_run(views, call.named("run"))
@@ -64,17 +44,17 @@ async def look_at_run(call: RequestContext) -> RunScreen:
     last = others[-1] if others else run
     explained, _ = await load_explanation(views, call.artifacts, id_, call.place, _LOOKED_AT)
     rows = await views.view_tasks(TaskFilter(run=last.id, limit=_LOOKED_AT))
-    return RunScreen(
-        run.name,
-        explained.now,
-        run,
-        [run, *others][:-1],
-        last,
-        shown,
-        explained,
-        draw_graph(_things(rows), f"The tasks of {clean(run.name, 60)}"),
-        max(len(rows) - MOST, 0),
-        draw_waterfall(await waterfall(views, last, explained.now, _LANES), explained.now),
+    return Seen(
+        title=run.name,
+        now=explained.now,
+        run=run,
+        earlier=[run, *others][:-1],  # those that it was before: one that has ended can go on in another
+        last=last,
+        shown=shown,
+        why=explained,
+        graph=draw_graph(_things(rows), f"The tasks of {clean(run.name, 60)}"),
+        left_out=max(len(rows) - MOST, 0),
+        fall=draw_waterfall(await waterfall(views, last, explained.now, _LANES), explained.now),
     )
 
 
@@ -100,41 +80,22 @@ PAGE = 30
 _COUNTED = 100
 
 
-class RunRow(Struct, frozen=True):
-    """One run."""
-
-    run: RunShape
-    open_tasks: int
-    """Tasks of it that are not over; at most so many are counted as `counted` says."""
-    counted: int
-
-
-class RunsScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    rows: list[RunRow]
-    first: int
-    before: str | None
-    after: str | None
-
-
-async def look_at_runs(call: RequestContext) -> RunsScreen:
+async def look_at_runs(call: RequestContext) -> Seen:
     """Look at a page of runs."""
     first = number_of(call, "from", 100_000)
     found = (await load_runs(call.views, call.artifacts, first + PAGE + 1)).runs[first:]
     rows = []
     for run in found[:PAGE]:
         still = await call.views.view_tasks(TaskFilter(run=RunId(run.run_id), open=True, limit=_COUNTED))
-        rows.append(RunRow(run, len(still), _COUNTED))
-    return RunsScreen(
-        "Runs",
-        (await call.views.view_agenda()).now,
-        rows,
-        first,
-        None if first == 0 else address("/runs", from_=max(first - PAGE, 0)),
-        address("/runs", from_=first + PAGE) if len(found) > PAGE else None,
+        rows.append((run, len(still)))
+    return Seen(
+        title="Runs",
+        now=(await call.views.view_agenda()).now,
+        rows=rows,
+        counted=_COUNTED,
+        first=first,
+        before=None if first == 0 else address("/runs", from_=max(first - PAGE, 0)),
+        after=address("/runs", from_=first + PAGE) if len(found) > PAGE else None,
     )
 
 
@@ -143,43 +104,14 @@ async def look_at_runs(call: RequestContext) -> RunsScreen:
 _BUILDS = 50
 
 
-class BuildsScreen(Struct, frozen=True):
-    """The builds that are not over."""
-
-    title: str
-    now: int
-    builds: list[BuildGlance]
-
-
-class BuildRow(Struct, frozen=True):
-    """One component."""
-
-    one: ComponentStatus
-    doing: str
-    missing: list[str]
-    """What it needs and is not merged."""
-
-
-class BuildScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    run: Run
-    glance: BuildGlance
-    graph: DrawnGraph
-    questions: list[ShownQuestion]
-    rows: list[BuildRow]
-
-
-async def look_at_all(call: RequestContext) -> BuildsScreen:
+async def look_at_all(call: RequestContext) -> Seen:
     """Look at the builds that are not over."""
     check_beside(call.key, "builds")
     now = (await call.views.view_agenda()).now
-    return BuildsScreen("Builds", now, await glance_at_builds(call.views, _BUILDS))
+    return Seen(title="Builds", now=now, builds=await glance_at_builds(call.views, _BUILDS))
 
 
-async def look(call: RequestContext) -> BuildScreen:
+async def look(call: RequestContext) -> Seen:
     """Look at one build."""
     check_beside(call.key, "builds")
     views = call.views
@@ -192,7 +124,7 @@ async def look(call: RequestContext) -> BuildScreen:
     glance = BuildGlance(run.id, spec.name, any(row.lease is not None for row in coordinating), standing)
     components = standing.components
     asked = [await views.view_question(one.id) for one in standing.questions if one.choice is None]
-    return BuildScreen(
+    return Seen(
         title=spec.name,
         now=(await views.view_agenda()).now,
         run=run,
@@ -202,7 +134,7 @@ async def look(call: RequestContext) -> BuildScreen:
         ),
         questions=[show_question(call, OpenQuestion(one, None, 0)) for one in asked if one is not None],
         rows=[
-            BuildRow(
+            (
                 one,
                 work_on(one) if one.state == "held" else "",
                 [need for need in one.needs if components[need].state != "merged"],

@@ -1,11 +1,12 @@
 """How a screen is declared.
 
-A screen looks (`look`), and its template shows what was seen, as `it`: a Struct with at least `title`, for the
-browser's tab, and `now`, the store's clock. The same template draws the whole page and, for a page that is open, the
-block `screen` anew: whenever an event comes that `refreshes` says may matter, and every `beat` seconds, so that bars
-move. In the browser the new drawing is morphed into the old one: whatever has an `id` keeps its focus, its scroll
-position, what was typed and whether it was folded open. So everything that can be focused or opened has one, made of
-what it is about (`id="q-{{ question.id }}"`).
+A screen looks (`look`), and its template shows what was `Seen`, as `it`: by name, with at least `title`, for the
+browser's tab, and `now`, the store's clock. What stands under these names are the structs of `views` and those of
+explanations. The same template draws the whole page and, for a page that is open, the block `screen` anew: whenever an
+event comes that `refreshes` says may matter, and every `beat` seconds, so that bars move. In the browser the new
+drawing is morphed into the old one: whatever has an `id` keeps its focus, its scroll position, what was typed and
+whether it was folded open. So everything that can be focused or opened has one, made of what it is about
+(`id="q-{{ question.id }}"`).
 
 `look` has the whole call: `call.watch` and `call.views` as the reader's key allows them, `call.named("run")` for places
 in the path, `call.query` for what stands behind the question mark.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from mimetypes import guess_type
+from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -44,6 +46,10 @@ def everything(_: RequestContext, _entry: Entry) -> bool:
     return True
 
 
+class Seen(SimpleNamespace):
+    """What there is to be seen, by the names that a template has for it; one that is not there is an error."""
+
+
 @dataclass(frozen=True)
 class PageScreen:
     """One screen of the page."""
@@ -51,7 +57,7 @@ class PageScreen:
     path: str
     """Where it is, as Starlette writes it: `/runs/{run}`."""
     template: str
-    look: Callable[[RequestContext], Awaitable[Struct]]
+    look: Callable[[RequestContext], Awaitable[Seen]]
     """What there is to be seen, for the template; it raises `Refused` where there is nothing under that name."""
     label: str = ""
     """What the navigation calls it; empty: it stands in no navigation."""

@@ -14,59 +14,29 @@ from allswell.domain.agents.conversation import result_in_words
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
 from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry
-from allswell.domain.run.run import Run
-from allswell.domain.task.model import OPEN, State, Task, TaskFilter, TaskRow
+from allswell.domain.task.model import OPEN, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
-from allswell.engine.status.explanation import Explanation, Span, clean, many
+from allswell.engine.status.explanation import Span, clean, many
 from allswell.engine.status.overview import OpenQuestion
 from allswell.engine.status.services import TaskFacts
 from allswell.engine.status.task import outcome
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.interfaces.web.questions import OutputTail, ShownQuestion, read_tail, show_question
-from allswell.interfaces.web.screen import address, choice_of, number_of, text_of
-from allswell.interfaces.web.timeline import DrawnLease, DrawnLife, draw_lease, draw_life, style_of
+from allswell.interfaces.web.questions import read_tail, show_question
+from allswell.interfaces.web.screen import Seen, address, choice_of, number_of, text_of
+from allswell.interfaces.web.timeline import draw_lease, draw_life, style_of
 from allswell.views.attempt import AttemptShape
-from allswell.views.detail import ShownTaskShape, load_task
+from allswell.views.detail import load_task
 from allswell.views.explanation import load_explanation
 from allswell.views.fields import millis
-from allswell.views.question import QuestionShape
-from allswell.views.receipt import DiffShape, ReceiptShape
+from allswell.views.receipt import ReceiptShape
 from allswell.views.task import load_names
 
 PAGE = 100
 STATES = (*(state.value for state in State), "open")
 
 
-class TaskLine(Struct, frozen=True):
-    """One task."""
-
-    row: TaskRow
-    state: str
-    about: str
-    """What there is to be said of its state, in a few words."""
-
-
-class TasksScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    lines: list[TaskLine]
-    tallies: list[tuple[str, int, str]]
-    """Each state, how many tasks are in it, and where they are listed."""
-    state: str
-    role: str
-    text: str
-    run: str
-    run_name: str
-    first: str | None
-    """Where the list begins, if this is not its first page."""
-    after: str | None
-    filtered: bool
-
-
-async def look(call: RequestContext) -> TasksScreen:
+async def look(call: RequestContext) -> Seen:
     """Look at a page of tasks."""
     state, role, text = choice_of(call, "state", STATES), text_of(call, "role"), text_of(call, "text")
     after, run = text_of(call, "after"), text_of(call, "run")
@@ -86,10 +56,10 @@ async def look(call: RequestContext) -> TasksScreen:
     shown = found[:PAGE]
     names = await load_names(call.views, shown)
     kept = {"role": role, "text": text, "run": of_run or ""}
-    return TasksScreen(
+    return Seen(
         title="Tasks",
         now=(await call.views.view_agenda()).now,
-        lines=[TaskLine(row, row.state, _about(row, names)) for row in shown],
+        lines=[(row, _about(row, names)) for row in shown],
         tallies=[
             (one, counts[one], address("/tasks", state=one, **kept)) for one in map(str, State) if counts.get(one)
         ],
@@ -136,50 +106,13 @@ _ON_THE_PAGE = 60
 """Things that were printed; all the rest has a screen of its own."""
 
 
-class TaskAttempt(Struct, frozen=True):
-    """One attempt that has ended."""
-
-    shape: AttemptShape
-    how: str
-    style: str
-    """As its bar is drawn."""
-    receipt: ReceiptShape | None
-
-
-class TaskScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    row: TaskRow
-    shown: ShownTaskShape
-    why: Explanation
-    life: DrawnLife
-    bar: DrawnLease | None
-    run: Run | None
-    needs: list[TaskRow]
-    needs_more: int
-    open_questions: list[ShownQuestion]
-    answered: list[QuestionShape]
-    """The newest first."""
-    attempts: list[TaskAttempt]
-    """The last first."""
-    attempts_more: int
-    payload: str
-    result: str | None
-    output: OutputTail | None
-    printed: int
-    """How many entries of the output the page begins after."""
-    can_retry: bool
-
-
 def is_about(call: RequestContext, entry: Entry) -> bool:
     """Whether an event is about the task on the screen; one that is shown by its name, any may be."""
     named = call.named("task")
     return not named.startswith(("t_", "m_")) or entry.event.task in (named, None)
 
 
-async def look_at_task(call: RequestContext) -> TaskScreen:
+async def look_at_task(call: RequestContext) -> Seen:
     """Look at one task, and at what lies beside the store of it."""
     check_beside(call.key, "receipts")
     check_beside(call.key, "log")
@@ -197,7 +130,7 @@ async def look_at_task(call: RequestContext) -> TaskScreen:
     limit = None if lease is None else lease.limit_at
     payload, result = bytes(shown.payload).decode(), bytes(shown.result).decode()
     ended = shown.attempts[: -_ATTEMPTS - 1 : -1]
-    return TaskScreen(
+    return Seen(
         title=task.name,
         now=now,
         row=row,
@@ -230,32 +163,22 @@ def _result_text(result: str) -> str:
     return result_in_words(msgspec.json.decode(result)) or _spread(result)
 
 
-async def _attempt(call: RequestContext, task: TaskId, one: AttemptShape, receipts: Collection[str]) -> TaskAttempt:
+async def _attempt(
+    call: RequestContext, task: TaskId, one: AttemptShape, receipts: Collection[str]
+) -> tuple[AttemptShape, str, str, ReceiptShape | None]:
+    """An attempt that has ended; how, as its bar is drawn; and its receipt."""
     name = receipt_id(task, one.token)
     receipt = None
     with contextlib.suppress(Refused):  # it cannot be read
         receipt = await call.artifacts.receipt(name) if name in receipts else None
     span = Span("held", Millis(millis(one.granted_at)), Millis(millis(one.ended_at)), "", outcome=one.outcome)
-    return TaskAttempt(one, outcome(one.outcome, one.detail), style_of(span), receipt)
+    return one, outcome(one.outcome, one.detail), style_of(span), receipt
 
 
 # What one attempt has printed and what it has changed, each on a screen of its own.
 
 
-class PrintedScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    task: Task
-    attempt: int
-    output: OutputTail | None
-    upto: int
-    earlier: str | None
-    """The address of what stands before it."""
-
-
-async def look_at_log(call: RequestContext) -> PrintedScreen:
+async def look_at_log(call: RequestContext) -> Seen:
     """Look at what was printed."""
     check_beside(call.key, "log")
     task = (await call.task_row()).task
@@ -266,7 +189,8 @@ async def look_at_log(call: RequestContext) -> PrintedScreen:
         earlier = address(f"/tasks/{task.id}/log", attempt=output.attempt, upto=output.begin)
     now = (await call.views.view_agenda()).now
     number = attempt if output is None else output.attempt
-    return PrintedScreen(f"Log of {task.name}", now, task, number, output, upto, earlier)
+    title = f"Log of {task.name}"
+    return Seen(title=title, now=now, task=task, attempt=number, output=output, upto=upto, earlier=earlier)
 
 
 # What one attempt has changed, on a screen of its own: git is asked for it, so only while somebody looks at it.
@@ -282,34 +206,20 @@ class DiffLine(Struct, frozen=True):
     text: str
 
 
-class ChangedScreen(Struct, frozen=True):
-    """All that the template shows."""
-
-    title: str
-    now: int
-    task: Task
-    attempt: int
-    changes: DiffShape | None
-    wrong: str
-    """Why there is nothing to show."""
-    lines: list[DiffLine]
-    more: int
-
-
-async def look_at_changes(call: RequestContext) -> ChangedScreen:
+async def look_at_changes(call: RequestContext) -> Seen:
     """Look at what an attempt has changed."""
     check_beside(call.key, "diff")
     task = (await call.task_row()).task
     attempt = number_of(call, "attempt")
-    now = (await call.views.view_agenda()).now
-    title = f"Changes of {task.name}"
+    seen = Seen(title=f"Changes of {task.name}", now=(await call.views.view_agenda()).now, task=task, attempt=attempt)
     try:
-        found, text = await call.artifacts.diff(task.id, attempt or None, stat=False)
+        seen.changes, text = await call.artifacts.diff(task.id, attempt or None, stat=False)
     except Refused as refused:
-        return ChangedScreen(title, now, task, attempt, None, str(refused), [], 0)
+        seen.changes, seen.wrong = None, str(refused)
+        return seen
     shown = text.decode("utf-8", "replace").split("\n")
-    lines = read_diff(shown[:_LINES])
-    return ChangedScreen(title, now, task, found.attempt, found, "", lines, max(len(shown) - _LINES, 0))
+    seen.attempt, seen.lines, seen.more = seen.changes.attempt, read_diff(shown[:_LINES]), max(len(shown) - _LINES, 0)
+    return seen
 
 
 def read_diff(text: list[str]) -> list[DiffLine]:

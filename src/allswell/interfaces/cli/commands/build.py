@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Rest, Store, as_typed
+from allswell.interfaces.cli.context import CliContext, Exit
+from allswell.interfaces.cli.options import Argument, Option, Rest, Storeless, as_typed
 from allswell.interfaces.cli.registry import RUNNING, Commands
-from allswell.interfaces.cli.rendering import plain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -54,31 +52,35 @@ class EchoedChannel:
         """The next message."""
         heard = await self._channel.receive()
         if not heard.replay:
-            self._tell(heard.who, heard.text[:_SHOWN])
+            self._tell(heard.who, heard.text[:_SHOWN].split("\n"))
         return heard
 
     async def send(self, lines: Sequence[str]) -> Millis:
         """Say these lines."""
         at = await self._channel.send(lines)
-        self._tell(self._channel.who, "\n".join(lines))
+        self._tell(self._channel.who, "\n".join(lines).split("\n"))
         return at
 
-    def _tell(self, who: str, text: str) -> None:
-        from allswell.views.commands import SaidShape
-        from allswell.views.fields import moment
-
-        with contextlib.suppress(CliExit):  # nobody reads any more: the build goes on
-            for line in text.split("\n"):
-                if self._context.json:
-                    self._context.say(SaidShape(moment(time.time_ns() // 1_000_000), f"{who}: {line}"))
-                else:
-                    write(f"{time.strftime('%H:%M:%S')}  {plain(f'{who}: {line}')}\n")
-            flush()
+    def _tell(self, who: str, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._context.tell(f"{who}: {line}")
 
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_members(app)
+    app.add(
+        RUNNING,
+        "build-agent",
+        build_agent,
+        "allswell build-agent --chat ws://localhost:6667 --key ann.pem -- ./build.sh",
+        "allswell build-agent --chat ws://localhost:6667 --worktrees ../work --pr-url https://x/{component} -- make",
+    )
+    app.add(
+        RUNNING,
+        "audit-agent",
+        audit_agent,
+        "allswell audit-agent --chat ws://localhost:6667 --key bob.pem -- ./audit.sh",
+    )
     app.add(
         RUNNING,
         "coordinate",
@@ -161,8 +163,8 @@ def coordinate(
         Figure,
         Option("--tasks-every", metavar="TIME", help="How often open components are announced again. Default: 10m."),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Coordinate a build in a chat: offer components, decide claims, count audits, ask humans, until all is merged.
 
@@ -178,11 +180,10 @@ def coordinate(
 
     if stdio == (chat is not None):
         raise Refused("usage", "say where the agents are: either --chat URL or --stdio", where="--chat")
-    if stdio and json:
+    if stdio and context.json:
         raise Refused("usage", "--stdio talks on standard output, so there is no room for --json", where="--json")
     if merge and wait_for_merge:
         raise Refused("usage", "use either --merge or --wait-for-merge, not both", where="--merge")
-    context = CliContext(store, json=json)
     context.for_humans("coordinate")
     again = SpecReader(Path(spec))
     read = again()
@@ -305,23 +306,6 @@ class _Job:
 # Members of a build: `build-agent` and `audit-agent` take part in a chat with any command.
 
 
-def _add_members(app: Commands) -> None:
-    """Add these commands to the command line."""
-    app.add(
-        RUNNING,
-        "build-agent",
-        build_agent,
-        "allswell build-agent --chat ws://localhost:6667 --key ann.pem -- ./build.sh",
-        "allswell build-agent --chat ws://localhost:6667 --worktrees ../work --pr-url https://x/{component} -- make",
-    )
-    app.add(
-        RUNNING,
-        "audit-agent",
-        audit_agent,
-        "allswell audit-agent --chat ws://localhost:6667 --key bob.pem -- ./audit.sh",
-    )
-
-
 Chat = Annotated[str, Option("--chat", metavar="URL", help="The AgentChat server, ws://… or wss://….")]
 Room = Annotated[str, Option("--channel", metavar="NAME", help="The channel of the build.")]
 Key = Annotated[
@@ -349,7 +333,8 @@ def build_agent(
     ] = "",
     timeout: Limit = "2h",
     idle: Idle = "30m",
-    json: Json = False,
+    *,
+    context: Storeless,
     command: Words = None,
 ) -> None:
     """Build components for a coordinator: run COMMAND for each one, until the build is complete.
@@ -366,7 +351,7 @@ def build_agent(
         _watched(command, timeout, idle), pr_url=pr_url, worktrees=None if worktrees is None else Path(worktrees)
     )
     place, boss = ChatPlace(chat, channel, name).checked(), _id(coordinator)
-    _take_part(place, key, lambda room: BuildAgent(room, work, coordinator=boss), json=json)
+    _take_part(context, place, key, lambda room: BuildAgent(room, work, coordinator=boss))
 
 
 def audit_agent(
@@ -377,7 +362,8 @@ def audit_agent(
     coordinator: Boss = "",
     timeout: Limit = "15m",
     idle: Idle = "5m",
-    json: Json = False,
+    *,
+    context: Storeless,
     command: Words = None,
 ) -> None:
     """Audit components that are ready: run COMMAND for each one, until the build is complete.
@@ -389,7 +375,7 @@ def audit_agent(
 
     work = CommandAuditor(_watched(command, timeout, idle))
     place, boss = ChatPlace(chat, channel, name).checked(), _id(coordinator)
-    _take_part(place, key, lambda room: AuditAgent(room, work, coordinator=boss), json=json)
+    _take_part(context, place, key, lambda room: AuditAgent(room, work, coordinator=boss))
 
 
 def _id(agent: str) -> str:
@@ -409,15 +395,15 @@ def _watched(command: list[str] | None, timeout: str, idle: str) -> WatchedComma
     return WatchedCommand(tuple(command), ("--timeout", timeout, "--idle", idle))
 
 
-def _take_part(place: ChatPlace, key: str | None, make: Callable[[Channel], ChannelMember], *, json: bool) -> None:
+def _take_part(
+    context: CliContext, place: ChatPlace, key: str | None, make: Callable[[Channel], ChannelMember]
+) -> None:
     """Join the channel and take part to the end; signals leave it, and end the command first."""
     import asyncio
     import signal
 
     from allswell.interfaces.chat.agentchat import AgentChat, read_key
-    # moved
 
-    context = CliContext(None, json=json)
     secret = None if key is None else read_key(Path(key))
 
     async def live() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.errors import AllswellError, Refused
 from allswell.interfaces.cli.commands.flow import STDIN, read_bytes
 from allswell.interfaces.cli.context import CliContext, CliExit, Exit, write
-from allswell.interfaces.cli.options import Argument, Json, Option
+from allswell.interfaces.cli.options import Argument, Option, Storeless
 from allswell.interfaces.cli.registry import UPKEEP, Commands
 
 if TYPE_CHECKING:
@@ -43,12 +43,14 @@ def check(
     config: Annotated[bool, Option("--config", help="Check the settings as well; without FILE, only them.")] = False,
     strict: Annotated[bool, Option("--strict", help="Treat warnings as errors.")] = False,
     schema: Annotated[bool, Option("--schema", help="Print a JSON Schema for flows.")] = False,
-    json: Json = False,
+    context: Storeless,
 ) -> None:
     """Check that time limits, retries and check-ins fit together, before anything runs.
 
     Exit code 0: nothing is wrong (there may be warnings), 1: something is, 2: the file cannot be read at all.
     """
+    from allswell.views.settings import CheckedShape
+
     if schema:
         from importlib.resources import files
 
@@ -56,12 +58,7 @@ def check(
         return
     found, texts = _checked(file, config=config)
     code = _code(found, strict=strict)
-    if json:
-        from allswell.views.settings import CheckedShape
-
-        CliContext(None, json=True).say(CheckedShape.of(int(code), found))
-    else:
-        write(_report(found, texts))
+    context.say(CheckedShape.of(int(code), found), lambda: _report(found, texts))
     raise CliExit(code)
 
 
@@ -165,15 +162,16 @@ def _report(found: list[Finding], texts: _FileTexts) -> str:
     told = [_told(finding, texts) for finding in found]
     counts = [f"{count} {kind[:-1] if count == 1 else kind}" for kind, count in _counts(found).items() if count]
     end = f"{', '.join(counts)}." if counts else paint("All's well:", "ready") + " everything fits."
-    return "\n\n".join([*told, end]) + "\n"
+    return "\n\n".join([*told, end])
 
 
 def _told(finding: Finding, texts: _FileTexts) -> str:
-    from allswell.interfaces.cli.rendering import paint, plain, prose
+    from allswell.interfaces.cli.rendering import nearer, paint, plain, prose
 
     place = finding.place
     head = paint(f"{finding.severity.value:<9}", _STYLES[finding.severity])
-    lines = [head + paint(plain(_near(place)), "bold") + paint(f"  {finding.rule}", "dim")]
+    where = "the defaults" if place is None else nearer(str(place))
+    lines = [head + paint(plain(where), "bold") + paint(f"  {finding.rule}", "dim")]
     lines.append(prose(plain(finding.says), indent=_INDENT))
     if finding.sum is not None:
         lines.append(prose(str(finding.sum), indent=_INDENT + "  ", further=_INDENT + "    "))
@@ -192,17 +190,3 @@ def _quoted(place: Location, texts: _FileTexts) -> list[str]:
     number = f"{_INDENT}{place.line:>4} │ "
     room = max(width() - len(number), 20)
     return [paint(number, "dim") + cut(plain(line[: 2 * room]), room)]
-
-
-def _near(place: Location | None) -> str:
-    """A place as seen from here, where that is shorter."""
-    if place is None:
-        return "the defaults"
-    said = str(place)
-    if not said.startswith("/"):
-        return said
-    try:
-        relative = os.path.relpath(said)
-    except OSError:
-        return said
-    return relative if len(relative) < len(said) else said

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Parameter, parameters
+from allswell.interfaces.cli.options import Argument, Option, Parameter, Storeless, parameters
 from allswell.interfaces.cli.parser import tokens
 from allswell.interfaces.cli.registry import UPKEEP, CliCommand, Commands
 from allswell.interfaces.cli.rendering import plain
@@ -71,12 +71,12 @@ def completion(
         Argument(metavar="SHELL", help="bash, zsh or fish. Default: yours, as $SHELL says."),
     ] = None,
     install: Annotated[bool, Option("--install", help="Install it for every new shell.")] = False,
-    json: Json = False,
+    *,
+    context: Storeless,
 ) -> None:
     """Print the script that lets your shell complete commands, options and ids."""
     from allswell.views.commands import CompletionShape
 
-    context = CliContext(None, json=json)
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     if chosen not in SCRIPTS:
         raise Refused("unknown_shell", "which shell?", where="shell", hint="`allswell completion bash`, zsh or fish")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.context import CliContext, agrees, can_ask, write
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, Commands
 from allswell.interfaces.cli.rendering import paint, plain, typed_here
 
@@ -27,8 +26,23 @@ _SLIP = 0.8
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    _add_retry(app)
-    _add_dismiss(app)
+    app.add(
+        DECIDING,
+        "retry",
+        retry,
+        "allswell retry t_…",
+        'allswell retry "write the changelog" --with-dependents',
+        "allswell retry t_… --run tonight         its own run has ended",
+    )
+    app.add(
+        DECIDING,
+        "dismiss",
+        dismiss,
+        "allswell dismiss t_…       you have seen how it ended",
+        "allswell dismiss q_….1     it stays open, and can be answered later",
+        "allswell dismiss 4242      frees the folder of a process that did not end",
+        "allswell dismiss supervisor.night   its machine is gone",
+    )
     app.add(
         DECIDING,
         "answer",
@@ -66,8 +80,8 @@ def answer(
     ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who answers. Default: you.")] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Answer a question: with one of its options, or in your own words.
 
@@ -76,7 +90,6 @@ def answer(
     """
     from allswell.interfaces.cli.arguments import tasks_in
 
-    context = CliContext(store, json=json)
     context.for_humans("answer")
     source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
     parts = tasks_in(source, "--subtasks") if source else []
@@ -135,28 +148,14 @@ def _confirm(question: Question, choice: str) -> None:
     if question.closed_at is not None or (option := choose(question, choice)).act not in DESTRUCTIVE:
         return
     shown = plain(labelled(option))
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         text = f"{plain(option.key)} is “{shown}”, and there is no terminal to ask for confirmation; add --yes"
         raise Refused("not_confirmed", text, where="option")
-    sys.stderr.write(f"{shown}. Really? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline(20).strip().lower() not in ("y", "yes"):
+    if not agrees(f"{shown}. Really?"):
         raise Refused("not_confirmed", "no answer was given; the question stays open", where="option")
 
 
 # `retry`: hand an ended task over again, as a new one that carries its history.
-
-
-def _add_retry(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        DECIDING,
-        "retry",
-        retry,
-        "allswell retry t_…",
-        'allswell retry "write the changelog" --with-dependents',
-        "allswell retry t_… --run tonight         its own run has ended",
-    )
 
 
 def retry(
@@ -176,37 +175,23 @@ def retry(
             "--run", metavar="RUN", help="Put it into this run. Default: its own run, if that is open.", of=("run",)
         ),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Submit an ended task again, as a new task with its history; the old one stays as it is.
 
     The new task is what the old one was asked to be. Its holder is told what the last attempt left and what humans
     noted; limits that were raised stay raised. `show` and `why` of both name the other.
     """
-    context = CliContext(store, json=json)
     made = context.decide(
         "retry", lambda operator: operator.retry(task, dependents=with_dependents, again=again, run=run)
     )
     context.show(made)
-    if not json:
+    if not context.json:
         write(paint(typed_here(f"allswell why {made.shape.retried[0].new_task_id}"), "dim") + "\n")
 
 
 # `dismiss`: somebody has seen something, and does not want to be told of it again.
-
-
-def _add_dismiss(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        DECIDING,
-        "dismiss",
-        dismiss,
-        "allswell dismiss t_…       you have seen how it ended",
-        "allswell dismiss q_….1     it stays open, and can be answered later",
-        "allswell dismiss 4242      frees the folder of a process that did not end",
-        "allswell dismiss supervisor.night   its machine is gone",
-    )
 
 
 def dismiss(
@@ -219,8 +204,8 @@ def dismiss(
         ),
     ],
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who has seen it. Default: you.")] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Mark something as seen, so that it is no longer listed as needing you.
 
@@ -245,5 +230,4 @@ def dismiss(
             return await operator.dismiss_supervisor(what.removeprefix(PRESENCE_PREFIX))
         return await operator.dismiss(what)
 
-    context = CliContext(store, json=json)
     context.show(context.decide("dismiss", act, by=by))

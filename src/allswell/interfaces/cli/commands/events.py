@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import moment
 from allswell.interfaces.cli.context import CliContext, Exit, encoded, flush, write
-from allswell.interfaces.cli.options import Json, Option, Store
+from allswell.interfaces.cli.options import Option
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain, table, when, width_of
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from allswell.store.views import Views
 
 
-_CHUNK = 2_000
 _BAD = ("task_failed", "agent_timeout", "agent_idle", "agent_stalled", "lease_lapsed", "task_retried", "late_result")
 _ASKS = ("question_asked", "task_repeated_timeout")
 _GOOD = ("task_completed", "question_answered")
@@ -29,7 +29,15 @@ _NAME = 20
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    _add_comms(app)
+    app.add(
+        LOOKING,
+        "comms",
+        comms,
+        "allswell comms                             who asked whom, and the result",
+        "allswell comms --agent oracle --status blocked --since 1d",
+        "allswell comms --follow --json",
+        "allswell comms --csv > log.csv",
+    )
     app.add(
         LOOKING,
         "events",
@@ -57,35 +65,31 @@ def events(
         int | None,
         Option("--limit", "-n", metavar="N", min=1, help="Only the last N. Default: 50.", show_default=False),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List events: what has happened, the newest last. With --json, one event on each line."""
-    context = CliContext(store, json=json)
     kinds = frozenset(map(_kind, kind or ()))
     most = limit or (None if since else 50)
-    telling = EventPrinter(json=json)
+    telling = EventPrinter(json=context.json)
 
     async def past(views: Views) -> tuple[Callable[[Entry], bool], Position | None]:
         from allswell.engine.lookup import find_task
+        from allswell.engine.status.journal import about
 
-        about = None if task is None else await find_task(views, task)
+        task_id = None if task is None else await find_task(views, task)
         now = (await views.view_agenda()).now
-        start = None if since is None else moment(since, now, "--since", past=True)
-
-        def fits(entry: Entry) -> bool:
-            event = entry.event
-            return (about is None or event.task == about) and (not kinds or event.kind in kinds)
-
+        start = 0 if since is None else moment(since, now, "--since", past=True)
+        fits = about(kinds, task=task_id)
         last = None
-        async for entry in _last(views, most, fits, start or 0):
+        async for entry in _last(views, most, lambda entry: entry.at >= start and fits(entry), start):
             await telling.tell(entry, views, now)
             last = entry.position
         return fits, last
 
     if not follow:
         context.look(past, or_empty=True)
-        if not telling.told and not json:
+        if not telling.told and not context.json:
             write(context.none("No events.") + "\n")
         return
 
@@ -120,39 +124,18 @@ def _kind(given: str) -> str:
 
 
 async def _last(views: Views, most: int | None, fits: Callable[[Entry], bool], since: int) -> AsyncIterator[Entry]:
-    """The last events that fit, at most so many, none before a moment; in order."""
-    from allswell.engine.status.journal import first_number, numbering
+    """The last events that fit, at most so many; in order. Before a moment there are none that fit."""
+    from allswell.engine.status.journal import entries_after, look_back, number_before, numbering
 
     at = await numbering(views)
-    end = await first_number(views, at, lambda entries: not entries)
-    # Transactions that overlap may be stamped a little out of order: begin a minute early and look at each.
-    begin = 0
-    if since:
-        begin = await first_number(views, at, lambda entries: not entries or entries[0].at >= since - 60_000) - 1
-    if most is None:
-        async for entry in _from(views, at(begin)):
-            if entry.at >= since and fits(entry):
-                yield entry
-        return
-    back = most
-    while True:
-        start = max(begin, end - back)
-        kept: deque[Entry] = deque(maxlen=most)
-        async for entry in _from(views, at(start)):
-            if entry.at >= since and fits(entry):
-                kept.append(entry)
-        if len(kept) == most or start <= begin:
-            break
-        back *= 8
-    for entry in kept:
-        yield entry
-
-
-async def _from(views: Views, after: Position) -> AsyncIterator[Entry]:
-    while entries := await views.journal(after, _CHUNK):
-        for entry in entries:
+    start = await number_before(views, at, since) if since else 0
+    if most is not None:
+        for entry in (await look_back(views, fits, most, bound=sys.maxsize, start=start)).entries[:most][::-1]:
             yield entry
-        after = entries[-1].position
+        return
+    async for entry in entries_after(views, at(start)):
+        if fits(entry):
+            yield entry
 
 
 # --- telling ----------------------------------------------------------------------------------------------------------
@@ -211,19 +194,6 @@ HEADS = (
 """The nine fields, as the protocol names them."""
 
 
-def _add_comms(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        LOOKING,
-        "comms",
-        comms,
-        "allswell comms                             who asked whom, and the result",
-        "allswell comms --agent oracle --status blocked --since 1d",
-        "allswell comms --follow --json",
-        "allswell comms --csv > log.csv",
-    )
-
-
 def comms(
     follow: Annotated[bool, Option("--follow", "-f", help="Keep printing new ones as they happen.")] = False,
     agent: Annotated[
@@ -237,12 +207,11 @@ def comms(
     ] = None,
     limit: Annotated[int | None, Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")] = None,
     csv: Annotated[bool, Option("--csv", help="Comma-separated, with the protocol's nine fields.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List messages between agents, the newest last: who asked whom, and the result."""
-    context = CliContext(store, json=json)
-    if csv and json:
+    if csv and context.json:
         raise Refused("usage", "use either --csv or --json", where="--csv")
 
     wanted = _status(status)
@@ -260,7 +229,7 @@ def comms(
 
     if not follow:
         found, _, now = context.look(past, or_empty=True)
-        if csv or json:
+        if csv or context.json:
             _writer(csv=csv)(found)
         else:
             none = (
@@ -268,7 +237,7 @@ def comms(
             )
             context.say(None, table(_COLUMNS, [_row(one, now) for one in found]) if found else context.none(none))
         return
-    tell = _writer(csv=csv) if csv or json else _tell
+    tell = _writer(csv=csv) if csv or context.json else _tell
 
     async def live(watch: Watch) -> None:
         from allswell.engine.status.journal import comm_of
@@ -303,20 +272,15 @@ async def _past(
     views: Views, since: int, fits: Callable[[Comm], bool], limit: int | None
 ) -> tuple[Sequence[Comm], Position]:
     from allswell.domain.rules.event import Position
-    from allswell.engine.status.journal import comm_of, first_number, numbering
+    from allswell.engine.status.journal import comm_of, entries_after, place_before
 
     found: deque[Comm] = deque(maxlen=limit)
-    after = Position()
-    if since:  # transactions that overlap may be stamped a little out of order: begin a minute early
-        at = await numbering(views)
-        early = since - 60_000
-        after = at(await first_number(views, at, lambda entries: not entries or entries[0].at >= early) - 1)
-    while entries := await views.journal(after, _CHUNK):
-        for entry in entries:
-            comm = await comm_of(views, entry) if entry.at >= since else None
-            if comm is not None and fits(comm):
-                found.append(comm)
-        after = entries[-1].position
+    after = await place_before(views, since) if since else Position()
+    async for entry in entries_after(views, after):
+        comm = await comm_of(views, entry) if entry.at >= since else None
+        if comm is not None and fits(comm):
+            found.append(comm)
+        after = entry.position
     return found, after
 
 

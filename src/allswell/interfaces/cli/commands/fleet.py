@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.engine.status.explanation import many
 from allswell.errors import LeaseLost, Refused
-from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, remark, write
-from allswell.interfaces.cli.options import Json, Option, Rest, Store
+from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, remark
+from allswell.interfaces.cli.options import Option, Rest
 from allswell.interfaces.cli.registry import LOOKING, RUNNING, Commands
 from allswell.interfaces.cli.rendering import (
     Column,
@@ -92,8 +91,8 @@ def up(
             help="Serve the page and the HTTP API as well. Default: 127.0.0.1:8420.",
         ),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Start the agents of allswell.toml for tasks that are ready, watch them, end them at their limits, try again.
 
@@ -102,7 +101,6 @@ def up(
     """
     from allswell.domain.agents.fleet import Fleet
 
-    context = CliContext(store, json=json)
     context.for_humans("up")
     fleet = context.settings.fleet
     if not fleet.agents:
@@ -140,8 +138,8 @@ def work(
         str | None,
         Option("--run", metavar="RUN", help="Run steps of this flow's run instead, in this folder.", of=("run",)),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
     command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="The command for each task.")] = None,
 ) -> None:
     """Start one agent without allswell.toml: run COMMAND for each task that it gets.
@@ -152,7 +150,6 @@ def work(
     from allswell.domain.agents.fleet import PLACES, WORK, AgentSpec, Fleet, wrong_with_agent
     from allswell.domain.duration import parse
 
-    context = CliContext(store, json=json)
     if run is not None:
         from allswell.interfaces.cli.commands.flow import join_flow
 
@@ -284,14 +281,10 @@ def _figures(settings: Settings, fleet: Fleet) -> str:
 
 
 def _plan(context: CliContext, name: str, fleet: Fleet, *, drain: bool) -> SupervisorPlan:
-    import time
-
     from allswell.domain.agents.usage import Thresholds
     from allswell.domain.task.submit import check_name
     from allswell.runtime.receipts import StateDir
     from allswell.runtime.supervisor import SupervisorPlan
-    from allswell.views.commands import SaidShape
-    from allswell.views.fields import moment
 
     check_name(name, "--name")
     settings = context.settings
@@ -302,18 +295,9 @@ def _plan(context: CliContext, name: str, fleet: Fleet, *, drain: bool) -> Super
         return int(settings.value(setting) or 0)
 
     def tell(line: str) -> None:
-        line = in_words(line)
-        if context.json:
-            with contextlib.suppress(CliExit):
-                context.say(SaidShape(moment(time.time_ns() // 1_000_000), line))
-        else:
-            room = columns(sys.stdout)
-            text = f"{time.strftime('%H:%M:%S')}  {plain(line)}"
-            lines = [text] if room is None else _in_lines(text, room - 10)
-            with contextlib.suppress(CliExit):  # nobody reads any more: the fleet goes on
-                write("\n          ".join(lines) + "\n")
-        with contextlib.suppress(CliExit):
-            flush()
+        line, room = in_words(line), columns(sys.stdout)
+        lines = [plain(line)] if room is None else _in_lines(plain(line), room - 10)
+        context.tell(line, shown="\n          ".join(lines))
 
     remind = settings.value("question_reminder")
     return SupervisorPlan(
@@ -384,8 +368,8 @@ def agents(
         str | None, Option("--ledger", metavar="NAME", help="Show what counts for and against this agent, and why.")
     ] = None,
     since: Annotated[str, Option("--since", metavar="TIME", help="How far back --ledger looks.")] = "1d",
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List agents: what each does, its health, missed check-ins, last sign of progress, time left.
 
@@ -394,7 +378,6 @@ def agents(
     from allswell.engine.status.verdict import look as judge
     from allswell.views.agent import AgentsShape, load_crew
 
-    context = CliContext(store, json=json)
     if ledger is not None:
         from allswell.domain.duration import parse
 
@@ -403,10 +386,10 @@ def agents(
 
     async def work(views: Views) -> tuple[AgentsOverview, int, tuple[VerdictItem, ...]]:
         crew, asked = await load_crew(views, context.settings), len(await views.view_questions())
-        return crew, asked, () if json else (await judge(views, context.place)).needs
+        return crew, asked, () if context.json else (await judge(views, context.place)).needs
 
     crew, waiting, needs = context.look(work, or_empty=True)
-    if json:
+    if context.json:
         context.say(AgentsShape.of(crew, waiting))
         return
     broken = [line for one in needs if one.level == "broken" for line in _broken(one)]
@@ -465,12 +448,10 @@ def _row(one: AgentRow, now: int) -> list[str]:
     return [one.agent, health, f"{one.misses}/{one.threshold}", one.name or "", left, cost, about]
 
 
-def tracking(store: Store = None, json: Json = False) -> None:
+def tracking(*, context: CliContext) -> None:
     """List missed check-ins, stalled agents, timeouts and open questions."""
     from allswell.engine.status.agents import pending_questions, track
     from allswell.views.agent import TrackingShape
-
-    context = CliContext(store, json=json)
 
     async def work(views: Views) -> tuple[Counters, list[Question]]:
         return await track(views), await pending_questions(views)

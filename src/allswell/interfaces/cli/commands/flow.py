@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.domain.values import nearest
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, Exit, remark, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.arguments import why_not
+from allswell.interfaces.cli.context import CliContext, Exit, can_ask, remark, write
+from allswell.interfaces.cli.options import Argument, Option, Storeless
 from allswell.interfaces.cli.registry import LOOKING, RUNNING, Commands
 from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain, sentence, table, typed_here
 
@@ -65,7 +66,7 @@ def chosen(
         for cut_off in cuts
         if cut_off.step in choices or "" in choices
     }
-    if context.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if context.json or not can_ask():
         return decided
     for cut_off in cuts:
         if cut_off.step not in decided:
@@ -143,7 +144,7 @@ def finish(context: CliContext, summary: Summary | None) -> None:
     from allswell.views.flow import FlowRanShape
 
     code = CODES[summary.verdict]
-    context.say(FlowRanShape.of(summary, int(code)), None if context.json else _words(summary))
+    context.say(FlowRanShape.of(summary, int(code)), lambda: _words(summary))
     if code is not Exit.FINE:
         context.leave(code)
 
@@ -200,8 +201,7 @@ def read_bytes(file: str) -> bytes:
         with open(file, "rb") as opened:  # noqa: PTH123 - a name that was typed, opened once
             return opened.read(LARGEST + 1)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"{file!r} cannot be read: {why}", where="FILE") from None
+        raise Refused("no_file", f"{file!r} cannot be read: {why_not(error)}", where="FILE") from None
 
 
 def read_file(file: str) -> tuple[Flow, list[Finding]]:
@@ -214,7 +214,13 @@ def read_file(file: str) -> tuple[Flow, list[Finding]]:
 
 def add_to(app: Commands) -> None:
     """Register the command that goes on with a flow; `run` is registered where commands are run."""
-    _add_graph(app)
+    app.add(
+        LOOKING,
+        "graph",
+        graph,
+        "allswell graph flow.yaml                 which steps wait for which",
+        "allswell graph flow.yaml --svg flow.svg  the same as a picture",
+    )
     app.add(
         RUNNING,
         "resume",
@@ -274,8 +280,8 @@ def resume(
     jobs: Annotated[
         int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Maximum number of steps at once.")
     ] = 16,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Continue a flow that was interrupted, failed or timed out; finished steps are not run again.
 
@@ -285,7 +291,6 @@ def resume(
     """
     from allswell.flows.run.folder import find_base
 
-    context = CliContext(store, json=json)
     if choose:
         context.for_humans("resume --choose")
     choices = choices_of(choose or ())
@@ -396,13 +401,11 @@ async def _discarded(
         return []
     done = await in_thread(lambda: discard(base.home, Path(base.record.folder), those))
     for cut_off, one in zip(those, done, strict=True):
-        if not context.json:
-            remark(
-                f"the changes of {cut_off.step} are kept in {one.kept.name}; its files are as they were when it began"
-            )
-        if one.left and not context.json:
+        as_before = "its files are as they were when it began"
+        context.remark(f"the changes of {cut_off.step} are kept in {one.kept.name}; {as_before}")
+        if one.left:
             more = f" and {len(one.left) - 8} more" if len(one.left) > 8 else ""
-            remark(
+            context.remark(
                 f"not put back, because other steps may have changed them too: {plain(', '.join(one.left[:8]))}{more}"
             )
     return [one.kept.name for one in done]
@@ -477,8 +480,8 @@ async def _ran(context: CliContext, runner: Runner, flow: Flow | None) -> Summar
 def _stopped(context: CliContext, runner: Runner, number: signal.Signals) -> None:
     first = not runner.interrupted
     runner.interrupt(signal.Signals(number).name)
-    if first and not context.json and runner.active:
-        remark(f"stopping {len(runner.active)} steps, keeping their work; press Ctrl-C again to stop at once")
+    if first and runner.active:
+        context.remark(f"stopping {len(runner.active)} steps, keeping their work; press Ctrl-C again to stop at once")
 
 
 async def _end(watch: Watch, run: RunId, summary: Summary) -> None:
@@ -503,9 +506,8 @@ def _inputs(given: Sequence[str]) -> dict[str, str]:
 def _announced(context: CliContext, found: Sequence[Finding]) -> tuple[str, ...]:
     """What is to be said when a flow is loaded: overrides above a hard limit, and what can never happen (F12)."""
     told = tuple(f"{one.place}: {one.says}" for one in found if one.rule == "override" or one.severity == "error")
-    if not context.json:
-        for one in told:
-            remark(plain(one))
+    for one in told:
+        context.remark(plain(one))
     return told
 
 
@@ -540,39 +542,27 @@ _LISTED_STEPS = 8
 """How many steps of the longest way are written out."""
 
 
-def _add_graph(app: Commands) -> None:
-    """Register the command."""
-    app.add(
-        LOOKING,
-        "graph",
-        graph,
-        "allswell graph flow.yaml                 which steps wait for which",
-        "allswell graph flow.yaml --svg flow.svg  the same as a picture",
-    )
-
-
 def graph(
     file: Annotated[str, Argument(metavar="FLOW", help="A flow (YAML), or `-` for standard input.")],
     svg: Annotated[
         str | None, Option("--svg", metavar="FILE", help="Write an SVG picture to this file; `-` for standard output.")
     ] = None,
-    json: Json = False,
+    *,
+    context: Storeless,
 ) -> None:
     """Draw a flow: its steps in the order in which they run, what each needs, and the longest path."""
-    # moved
     from allswell.flows.graph import lay_out
     from allswell.views.flow import GraphShape, PictureShape
 
     flow, _ = read_file(file)
     layout = lay_out(flow)
     nodes = layout.nodes
-    context = CliContext(None, json=json)
     if svg is not None:
         _picture(svg, flow, layout)
         if svg != "-":
             context.say(PictureShape(svg, len(nodes)), f"{svg}: {len(nodes):,} steps")
         return
-    context.say(GraphShape.of(flow, layout), None if json else _told(flow, nodes))
+    context.say(GraphShape.of(flow, layout), lambda: _told(flow, nodes))
 
 
 def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
@@ -586,8 +576,7 @@ def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
     try:
         Path(file).write_text(drawn, encoding="utf-8")
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"{file!r} cannot be written: {why}", where="--svg") from None
+        raise Refused("no_file", f"{file!r} cannot be written: {why_not(error)}", where="--svg") from None
 
 
 def _told(flow: Flow, nodes: Sequence[GraphNode]) -> str:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from allswell.domain.task.model import OPEN
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit, encoded, flush, remark, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import block, paint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from allswell.domain.ids import TaskId
     from allswell.domain.task.model import TaskRow
     from allswell.store.views import Views
-    from allswell.views.log import LogShape, OpenLog
+    from allswell.views.log import KeptLog, LogPage, LogShape
 
 
 # One thing that an attempt has printed, as it is shown: its mark, its words, and how they are painted.
@@ -61,14 +60,10 @@ def words_of(entry: LogShape) -> LogText:
     return LogText(mark, style, shown, style if kind in _OVER_EVERY_LINE else "")
 
 
-_EVERY = 0.2
-"""Seconds between two looks at the files."""
 _ASKED_EVERY = 1.0
 """Seconds between two looks at the store."""
 _APPEARS = 10.0
 """Seconds after which an attempt that is held prints nothing here, if it has not begun to."""
-_LINES_MOST = 10_000
-"""Lines of a server's answer."""
 
 
 def add_to(app: Commands) -> None:
@@ -96,30 +91,22 @@ def logs(
         int | None, Option("--limit", "-n", metavar="N", min=1, help="Only the last N lines.", show_default=False)
     ] = None,
     raw: Annotated[bool, Option("--raw", help="Exactly as it was printed.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Show what an attempt has printed: messages, tool calls and their results, costs.
 
     Lines of Claude Code (`--output-format stream-json`) and of Codex (`exec --json`) are made readable; other lines are
     shown as they were printed. With --json, one object on each line. Of more than 16 MiB, beginning and end are kept.
     """
-    if raw and json:
+    if raw and context.json:
         raise Refused("usage", "--raw is what was printed, and --json what it means: choose one", where="--raw")
-    from allswell.views.artifacts import ServerArtifacts
-
-    context = CliContext(store, json=json)
-    served = isinstance(context.artifacts, ServerArtifacts)
-    if raw and served:
-        text = "--raw is what was printed, byte for byte: it is shown where the store is"
-        raise Refused("not_remote", text, where="--raw")
+    log = context.artifacts.log(raw=raw)
     if what.startswith("rc_"):
-        from allswell.domain.receipts.receipt import task_of_receipt
+        from allswell.domain.receipts.receipt import attempt_of_receipt, task_of_receipt
 
-        last = what.rpartition(".")[2]
-        attempt = attempt or (int(last) if last.isdecimal() else None)
-        what = task_of_receipt(what)
-    printer = _AttemptPrinter(context, what, limit, raw=raw, served=served)
+        attempt, what = attempt or attempt_of_receipt(what), task_of_receipt(what)
+    printer = _AttemptPrinter(context, log, what, limit)
     try:
         if follow:
             printer.follow(attempt)
@@ -128,82 +115,38 @@ def logs(
     except KeyboardInterrupt:
         context.leave(Exit.INTERRUPTED)
     finally:
-        printer.close()
-
-
-class _SeenLines(NamedTuple):
-    """How a task stands, and who holds it."""
-
-    row: TaskRow
-    held: int | None
-    """The attempt that runs, by the store."""
-
-    @property
-    def over(self) -> bool:
-        return self.row.task.state != "open"
-
-    @property
-    def asks(self) -> bool:
-        return any(wait.kind == "question" for wait in self.row.waits)
-
-
-class _LogPage(NamedTuple):
-    """A piece of what an attempt has printed: what it says, or its very bytes."""
-
-    attempt: int
-    lines: Sequence[LogShape | bytes]
-    next: str
-    over: bool
-    more: bool
-    """Whether the next piece is there already."""
-    held_back: bool = False
+        log.close()
 
 
 class _AttemptPrinter:
     """Tells the attempts of one task, which are kept beside the store or where its server is."""
 
-    def __init__(self, context: CliContext, what: str, limit: int | None, *, raw: bool, served: bool) -> None:
+    def __init__(self, context: CliContext, log: KeptLog, what: str, limit: int | None) -> None:
         self._context = context
+        self._log = log
         self._limit = limit
-        self._raw = raw
-        self._served = served
-        self._open: OpenLog | None = None
-        self._seen = self._look(what)
-        self._task: TaskId = self._seen.row.task.id
+        self._row = self._look(what)
+        self._task: TaskId = self._row.task.id
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
-    def _look(self, what: str) -> _SeenLines:
-        async def work(views: Views) -> _SeenLines:
+    def _look(self, what: str) -> TaskRow:
+        async def work(views: Views) -> TaskRow:
             from allswell.engine.lookup import find_task
 
             row = await views.view_task(await find_task(views, what))
             assert row is not None  # noqa: S101 - it was just found, and tasks are never deleted
-            return _SeenLines(row, None if row.lease is None else row.lease.token)
+            return row
 
         return self._context.look(work)
 
-    def _page(self, attempt: int | None, after: str = "", *, partial: bool = False) -> _LogPage:
-        from allswell.views.log import LogsShape, PrintedLog, cursor_of, in_words
+    @property
+    def _held(self) -> int | None:
+        """The attempt that runs, by the store."""
+        return None if self._row.lease is None else self._row.lease.token
 
-        if self._served:
-            asked = [f"limit={self._limit or _LINES_MOST}"]
-            asked += [] if attempt is None else [f"attempt={attempt}"]
-            asked += [f"after={after}"] if after else []
-            page = self._context.beside(self._context.ask(f"/tasks/{self._task}/log?{'&'.join(asked)}", LogsShape))
-            return _LogPage(page.attempt, page.lines, page.next, page.over, bool(after and page.lines))
-        if self._open is None or not after:
-            self.close()
-            printed = PrintedLog(self._context.home, self._seen.row.task)
-            self._open = printed.open(attempt, after, held=self._seen.held)
-        number, read = self._open.attempt, self._open.tail(None if after else self._limit, partial=partial)
-        lines = [line for _, line in read.lines] if self._raw else in_words(self._task, number, read)
-        return _LogPage(number, lines, cursor_of(number, read.place), read.over, read.more, read.held_back)
-
-    def close(self) -> None:
-        """Give files back that were read."""
-        if self._open is not None:
-            self._open.close()
+    def _page(self, attempt: int | None, after: str = "", *, partial: bool = False) -> LogPage:
+        return self._context.beside(self._log.page(self._row, attempt, after, limit=self._limit, partial=partial))
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
@@ -217,16 +160,16 @@ class _AttemptPrinter:
 
     def follow(self, attempt: int | None) -> None:
         """What there is, and what comes, attempt after attempt; one alone if it was named."""
-        number = self._seen.held if attempt is None else attempt
+        number = self._held if attempt is None else attempt
         while True:
             number = self._follow_one(number) or number
             if attempt is not None:
                 return
             self._limit = None
             while (following := self._next(number or 0)) is None:
-                if self._seen.over:
+                if self._row.task.state != OPEN:
                     return
-                if self._seen.asks:
+                if self._row.asks:
                     remark(f"allswell: it waits for a human; see `allswell why {self._task}`")
                     return
                 flush()
@@ -234,8 +177,8 @@ class _AttemptPrinter:
             number = following
 
     def _next(self, number: int) -> int | None:
-        self._seen = self._look(self._task)
-        return self._seen.held if self._seen.held is not None and self._seen.held > number else None
+        self._row = self._look(self._task)
+        return self._held if self._held is not None and self._held > number else None
 
     def _follow_one(self, number: int | None) -> int | None:
         """One attempt, or the last one, to its end; which it was, if anything of it is kept here."""
@@ -253,13 +196,13 @@ class _AttemptPrinter:
                 warned = True
             if not page.more:
                 flush()
-                time.sleep(_ASKED_EVERY if self._served else _EVERY)
+                time.sleep(self._log.every)
             page = self._page(page.attempt, page.next)
-        if not told and not self._context.json:
-            remark(f"allswell: attempt {page.attempt} has printed nothing")
+        if not told:
+            self._context.remark(f"allswell: attempt {page.attempt} has printed nothing")
         return page.attempt
 
-    def _first_page(self, number: int | None) -> _LogPage | None:
+    def _first_page(self, number: int | None) -> LogPage | None:
         """The first piece of an attempt that may be about to begin; None where it prints nothing here."""
         until = time.monotonic() + _APPEARS
         while True:
@@ -268,16 +211,16 @@ class _AttemptPrinter:
             except Refused as error:
                 if error.code != "no_log":
                     raise
-            self._seen = self._look(self._task)
-            if number is None or self._seen.held != number:
+            self._row = self._look(self._task)
+            if number is None or self._held != number:
                 return None
             if time.monotonic() >= until:
                 text = f"attempt {number} runs elsewhere, or prints nothing: its output is not here"
                 remark(f"allswell: {text}; `allswell show {self._task}` shows who holds it")
                 return None
-            time.sleep(_EVERY)
+            time.sleep(self._log.every)
 
-    def _tell(self, page: _LogPage) -> None:
+    def _tell(self, page: LogPage) -> None:
         for line in page.lines:
             if isinstance(line, bytes):
                 _print(line)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, remark, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, Commands
 from allswell.interfaces.cli.rendering import (
     Column,
@@ -46,7 +46,14 @@ _SAID = 10
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_diff(app)
+    app.add(
+        LOOKING,
+        "diff",
+        diff,
+        "allswell diff t_…                     of its last attempt",
+        "allswell diff t_… --attempt 1 --stat  which files, and how much",
+        "allswell diff t_… | git apply         once more, somewhere else",
+    )
     app.add(LOOKING, "receipts", receipts, "allswell receipts", "allswell receipts --task t_… --json")
     app.add(
         DECIDING,
@@ -63,8 +70,8 @@ def receipts(
         str | None, Option("--task", "-t", metavar="ID", help="Only receipts of this task.", of=("task",))
     ] = None,
     limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, help="Only the last N.")] = _PAGE,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List receipts, the newest last: of attempts that did not end well, or left work on a branch."""
     from time import time_ns
@@ -72,7 +79,6 @@ def receipts(
     from allswell.views.fields import millis
     from allswell.views.receipt import ReceiptsShape
 
-    context = CliContext(store, json=json)
     found = typed_in(context.beside(context.artifacts.receipts(task, limit=limit)).receipts[::-1])
     now = time_ns() // 1_000_000
     rows = [
@@ -187,8 +193,8 @@ def recover(
     attempt: Annotated[
         int | None, Option("--attempt", metavar="N", min=1, help="Number of the attempt. Default: the last.")
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Bring back the work of an attempt that did not end well.
 
@@ -198,7 +204,6 @@ def recover(
     from allswell.interfaces.cli.commands import show
     from allswell.views.receipt import RecoverShape, RecoveryShape
 
-    context = CliContext(store, json=json)
     if into is not None and apply:
         raise Refused("usage", "either --into DIR or --apply, not both", where="--apply")
     receipt = _with_work(context, what, attempt)
@@ -330,18 +335,6 @@ def _given_back(done: Recovery) -> str:
 _COLOURS = {"+": "ready", "-": "failed", "@": "held"}
 
 
-def _add_diff(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        LOOKING,
-        "diff",
-        diff,
-        "allswell diff t_…                     of its last attempt",
-        "allswell diff t_… --attempt 1 --stat  which files, and how much",
-        "allswell diff t_… | git apply         once more, somewhere else",
-    )
-
-
 def diff(
     what: Annotated[
         str,
@@ -351,23 +344,22 @@ def diff(
         int | None, Option("--attempt", metavar="N", min=1, help="Number of the attempt. Default: the last.")
     ] = None,
     stat: Annotated[bool, Option("--stat", help="Only file names and numbers of lines.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Show the changes of an attempt as a diff; while it runs, those so far.
 
     Changes from before the attempt, committed or not, are left out. If there was too much to record when it began, the
     diff is against HEAD, and a line says so.
     """
-    context = CliContext(store, json=json)
     if what.startswith("rc_"):
-        from allswell.domain.receipts.receipt import task_of_receipt
+        from allswell.domain.receipts.receipt import attempt_of_receipt, task_of_receipt
 
-        task, attempt = task_of_receipt(what), attempt or _number(what)
+        task, attempt = task_of_receipt(what), attempt or attempt_of_receipt(what)
     else:
         task = context.look(lambda views: _task(views, what))
     found, text = context.beside(context.artifacts.diff(task, attempt, stat=stat))
-    if json:
+    if context.json:
         context.say(found)
         return
     if found.gap:
@@ -388,11 +380,6 @@ async def _task(views: Views, what: str) -> TaskId:
     from allswell.engine.lookup import find_task
 
     return await find_task(views, what)
-
-
-def _number(receipt: str) -> int | None:
-    last = receipt.rpartition(".")[2]
-    return int(last) if last.isdecimal() else None
 
 
 def _print(text: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import inbox_work, json_of, spoken
 from allswell.interfaces.cli.context import CliContext, Exit
-from allswell.interfaces.cli.options import Agent, Argument, Json, Option, Store, Task, Token
+from allswell.interfaces.cli.options import Agent, Argument, LeaseOptions, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
 
 if TYPE_CHECKING:
@@ -19,7 +19,22 @@ if TYPE_CHECKING:
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    _add_inbox(app)
+    app.add(
+        WORKING,
+        "inbox",
+        inbox,
+        "allswell inbox --agent oracle",
+        "allswell inbox --agent oracle --role ops --wait 10m  wait for a new one",
+        "allswell inbox --agent oracle --mesh                 also requests to others",
+    )
+    app.add(
+        WORKING,
+        "respond",
+        respond,
+        "allswell respond m_06x… 'the key is in the vault' --agent oracle",
+        "allswell respond m_06x… @answer.json --agent oracle",
+    )
+    app.add(WORKING, "decline", decline, "allswell decline m_06x… 'I have no access to it' --agent oracle")
     app.add(
         WORKING,
         "request",
@@ -75,11 +90,9 @@ def request(
     no_wait: Annotated[
         bool, Option("--no-wait", help="Do not wait: the id is printed, and a later check-in shows the answer.")
     ] = False,
-    task: Task = None,
-    token: Token = None,
-    agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    holder: LeaseOptions,
+    context: CliContext,
 ) -> None:
     """Ask another agent, and wait for the answer.
 
@@ -94,7 +107,6 @@ def request(
     from allswell.domain.duration import parse
     from allswell.domain.mesh.request import DELEGATION, check_delegation
 
-    context = CliContext(store, json=json)
     lengths = {"--timeout": timeout, "--again": again, "--lease": lease}
     limit, later, length = (None if one is None else parse(one, where=where) for where, one in lengths.items())
     draft = RequestDraft(
@@ -111,11 +123,11 @@ def request(
     if kind == DELEGATION:
         check_delegation(to, retries, later, role)
 
-    async def said(holder: Holder) -> RequestedShape:
-        made = await holder.request(draft)
-        return made if no_wait else await holder.wait_for(made, length)
+    async def said(speaker: Holder) -> RequestedShape:
+        made = await speaker.request(draft)
+        return made if no_wait else await speaker.wait_for(made, length)
 
-    came = spoken(context, store, (task, token, agent), said)
+    came = spoken(context, holder, said)
     if no_wait:
         context.say(came, came.request_id)
     else:
@@ -125,7 +137,7 @@ def request(
 def _tell(context: CliContext, came: RequestedShape) -> None:
     """What came of a request that was waited for; an answer is another agent's text, and does nothing to a terminal."""
     from allswell.interfaces.cli.commands.work import told_claim
-    from allswell.interfaces.cli.rendering import harmless
+    from allswell.interfaces.cli.rendering import as_json, harmless
 
     if came.blocked:
         context.say(came, "there is no other task" if came.next is None else told_claim(came.next))
@@ -134,16 +146,10 @@ def _tell(context: CliContext, came: RequestedShape) -> None:
     from allswell.domain.agents.conversation import answer_text
 
     result = answer_text(came.result)
-    answer = result if isinstance(result, str) else _json(result)
+    answer = result if isinstance(result, str) else as_json(result)
     context.say(came, harmless(answer) if sys.stdout.isatty() else answer)
     if came.state != "done":
         context.leave(Exit.FAILED, f"the {came.kind} {came.request_id} is {came.state}: {came.result}")
-
-
-def _json(value: object) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 # `inbox`, `respond` and `decline`: what other agents ask of this one, and what it answers (M2, M5).
@@ -154,55 +160,32 @@ Roles = Annotated[
 ]
 
 
-def _add_inbox(app: Commands) -> None:
-    """Add the commands to the command line."""
-    app.add(
-        WORKING,
-        "inbox",
-        inbox,
-        "allswell inbox --agent oracle",
-        "allswell inbox --agent oracle --role ops --wait 10m  wait for a new one",
-        "allswell inbox --agent oracle --mesh                 also requests to others",
-    )
-    app.add(
-        WORKING,
-        "respond",
-        respond,
-        "allswell respond m_06x… 'the key is in the vault' --agent oracle",
-        "allswell respond m_06x… @answer.json --agent oracle",
-    )
-    app.add(WORKING, "decline", decline, "allswell decline m_06x… 'I have no access to it' --agent oracle")
-
-
 def inbox(
     wait: Annotated[str, Option("--wait", "-w", metavar="TIME", help="Wait this long for a new one.")] = "0",
     mesh: Annotated[bool, Option("--mesh", help="Also requests to other agents that you may answer.")] = False,
     role: Roles = None,
     agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List requests of other agents to you; exit code 5 if there are none."""
     from allswell.domain.duration import parse
     from allswell.views.lease import InboxShape
 
-    context = CliContext(store, json=json)
     patience = parse(wait, where="--wait")
-    items = inbox_work(
-        context, store, (agent, role), "whose inbox", lambda inbox: inbox.inbox(patience / 1_000, mesh=mesh)
-    )
+    items = inbox_work(context, (agent, role), "whose inbox", lambda inbox: inbox.inbox(patience / 1_000, mesh=mesh))
     shown = "\n\n".join(map(_in_words, items))
     context.say(InboxShape.of(items), shown)
     if not items:
-        context.leave(Exit.NOTHING, None if json else f"no open request to {'the mesh' if mesh else 'you'}")
+        context.leave(Exit.NOTHING, None if context.json else f"no open request to {'the mesh' if mesh else 'you'}")
 
 
 def _in_words(item: InboxItem) -> str:
-    from allswell.interfaces.cli.rendering import harmless, pairs, plain, short, typed_here, when
+    from allswell.interfaces.cli.rendering import as_json, harmless, pairs, plain, short, typed_here, when
 
     now = item.asked_at + item.age
     deadline = "passed; an answer still counts" if item.expires_at is None else when(item.expires_at, now)
-    payload = "" if item.payload is None else _json(item.payload)
+    payload = "" if item.payload is None else as_json(item.payload)
     verbs = [("respond", "ANSWER")] if item.mesh else [("respond", "ANSWER"), ("decline", "REASON")]
     typed = [f"\n  {typed_here(f'allswell {verb} {item.request_id} {what}')}" for verb, what in verbs]
     shown = [
@@ -224,15 +207,14 @@ def respond(
     ] = None,
     role: Roles = None,
     agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Answer a request; the first answer counts, also if it is late."""
     from allswell.views.lease import RespondedShape
 
-    context = CliContext(store, json=json)
     said = _answer_of(answer)
-    inbox_work(context, store, (agent, role), "which agent", lambda inbox: inbox.respond(request, said))
+    inbox_work(context, (agent, role), "which agent", lambda inbox: inbox.respond(request, said))
     context.say(RespondedShape(request), f"{request} is answered")
 
 
@@ -243,14 +225,13 @@ def decline(
     ] = "",
     role: Roles = None,
     agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Decline a request to you; the agent that asked is told at once."""
     from allswell.views.lease import DeclinedShape
 
-    context = CliContext(store, json=json)
-    inbox_work(context, store, (agent, role), "which agent", lambda inbox: inbox.decline(request, reason))
+    inbox_work(context, (agent, role), "which agent", lambda inbox: inbox.decline(request, reason))
     context.say(DeclinedShape(request), f"{request} is declined")
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from allswell.errors import AllswellError, Refused
 from allswell.interfaces.cli.context import CliContext, Exit
-from allswell.interfaces.cli.options import Argument, Json, Option, Rest, Store
+from allswell.interfaces.cli.options import Argument, Option, Rest
 from allswell.interfaces.cli.registry import RUNNING, Commands
 
 if TYPE_CHECKING:
@@ -204,8 +204,8 @@ def run(
             "--resume", metavar="TASK", help="Run the command of this task again, as its next attempt.", of=("task",)
         ),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
     command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What to run, with its arguments.")] = None,
 ) -> None:
     """Run any command, say when it hangs, and keep its work; or run a flow.
@@ -233,7 +233,7 @@ def run(
     _start_warden()
     from allswell.interfaces.cli.run_session import RunSession
 
-    context = CliContext(store, json=json, skip_untrusted=flow is None)
+    context.skip_untrusted = flow is None
     if flow is not None:
         of_commands = {"--timeout": timeout, "--idle": idle, "--retries": retries, "--name": name, "--resume": resume}
         of_commands |= {"--verify": verify, "--agent": agent}
@@ -257,7 +257,7 @@ def run(
         raise Refused("usage", "--resume runs the task's own command; give no other one", where="--resume")
     if resume is not None:
         context.for_humans("run --resume")
-    excluding = {"--json": json, "--no-tty": no_tty, "--no-stdin": no_stdin}
+    excluding = {"--json": context.json, "--no-tty": no_tty, "--no-stdin": no_stdin}
     terminal = _terminal([flag for flag, given in excluding.items() if given], interactive=interactive)
     course = RunSession(
         context,

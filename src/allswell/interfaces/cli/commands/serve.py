@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, flush, remark
-from allswell.interfaces.cli.options import Agent, Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Agent, Argument, Option, Store
 from allswell.interfaces.cli.registry import RUNNING, UPKEEP, WORKING, Commands
 from allswell.interfaces.cli.rendering import Column, plain, table, when
 
@@ -26,8 +26,28 @@ if TYPE_CHECKING:
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_mcp(app)
-    _add_key(app)
+    app.add(
+        WORKING,
+        "mcp",
+        mcp,
+        "claude mcp add allswell -- allswell mcp     in Claude Code; see `allswell help agent-tools`",
+        "allswell mcp --agent ada --role build       acts for ada only",
+        "allswell mcp --store https://watch.example.org:8420  the key comes from ALLSWELL_KEY",
+    )
+    app.add(
+        UPKEEP,
+        "key create",
+        create,
+        "allswell key create ci --right submitter --expires 90d",
+        "allswell key create ada --right agent --role build --role test",
+        "allswell key create mia --right operator",
+    )
+    app.add(
+        UPKEEP, "key link", link, "allswell key link mia", "allswell key link mia --at https://watch.example.org:8420"
+    )
+    app.add(UPKEEP, "key list", list_keys, "allswell key list", "allswell key list --all --json")
+    app.add(UPKEEP, "key revoke", revoke, "allswell key revoke ci")
+    app.add(UPKEEP, "key revoke-links", revoke_links, "allswell key revoke-links")
     app.add(
         RUNNING,
         "serve",
@@ -56,15 +76,14 @@ def serve(
     open_metrics: Annotated[
         bool, Option("--open-metrics", help="Serve /metrics without a key, on this machine only.")
     ] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Serve the page and the HTTP API; callers need a key (`allswell key create`).
 
     The first start makes a key and prints a link that opens the page. Time limits are enforced while it runs. Ctrl-C or
     SIGTERM stops it; requests that are being answered are finished first.
     """
-    context = CliContext(store, json=json)
     context.for_humans("serve")
     _check_installed()
     from msgspec.structs import replace
@@ -76,12 +95,9 @@ def serve(
 
     def tell(line: str) -> None:
         if context.json:
-            import time
-
             from allswell.views.commands import SaidShape
-            from allswell.views.fields import moment
 
-            context.say(SaidShape(moment(time.time_ns() // 1_000_000), line))
+            context.say(SaidShape.now(line))
             flush()
         else:
             remark(line)
@@ -154,18 +170,6 @@ def _address(
 
 
 # `mcp`: the tools for agents on standard input and output, as clients of the Model Context Protocol start them.
-
-
-def _add_mcp(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        WORKING,
-        "mcp",
-        mcp,
-        "claude mcp add allswell -- allswell mcp     in Claude Code; see `allswell help agent-tools`",
-        "allswell mcp --agent ada --role build       acts for ada only",
-        "allswell mcp --store https://watch.example.org:8420  the key comes from ALLSWELL_KEY",
-    )
 
 
 def mcp(
@@ -263,23 +267,6 @@ Name = Annotated[
 ]
 
 
-def _add_key(app: Commands) -> None:
-    app.add(
-        UPKEEP,
-        "key create",
-        create,
-        "allswell key create ci --right submitter --expires 90d",
-        "allswell key create ada --right agent --role build --role test",
-        "allswell key create mia --right operator",
-    )
-    app.add(
-        UPKEEP, "key link", link, "allswell key link mia", "allswell key link mia --at https://watch.example.org:8420"
-    )
-    app.add(UPKEEP, "key list", list_keys, "allswell key list", "allswell key list --all --json")
-    app.add(UPKEEP, "key revoke", revoke, "allswell key revoke ci")
-    app.add(UPKEEP, "key revoke-links", revoke_links, "allswell key revoke-links")
-
-
 def create(
     name: Name,
     right: Annotated[
@@ -304,15 +291,14 @@ def create(
     expires: Annotated[
         str | None, Option("--expires", metavar="TIME", help="How long the key is valid. Default: for ever.")
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Make a key for a person or a program on another machine. It is shown once.
 
     A viewer reads. A submitter submits tasks. An agent claims tasks of its roles and reports on them. An operator
     reads, submits, answers and cancels. An admin does all that and makes keys.
     """
-    context = CliContext(store, json=json)
     made = context.decide(
         "key create",
         lambda operator: operator.create_key(name, right or (), roles=role or (), agents=agent or (), expires=expires),
@@ -329,8 +315,8 @@ def link(
         str | None,
         Option("--at", metavar="URL", help="The server's address. Default: public_url, or the server on this machine."),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Print a link that opens the page with a key. It works once, for ten minutes.
 
@@ -338,7 +324,6 @@ def link(
     """
     from allswell.remote.discovery import known
 
-    context = CliContext(store, json=json)
     here = known(context.home) or ""
     public = context.settings.public_origin
     address = at or public or (here if here.startswith("http") and "+unix" not in here else "http://127.0.0.1:8420")
@@ -348,14 +333,12 @@ def link(
 
 def list_keys(
     all_: Annotated[bool, Option("--all", "-a", help="Also keys that have expired or were revoked.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List valid keys and their rights."""
     from allswell.domain.access.key import is_over
     from allswell.views.settings import KeysShape
-
-    context = CliContext(store, json=json)
 
     async def work(watch: Watch) -> tuple[list[Key], Millis]:
         from allswell.engine.access.keys import Keyring
@@ -381,15 +364,11 @@ def list_keys(
     context.say(shape, table(heads, rows) if rows else "No keys.")
 
 
-def revoke(
-    name: Annotated[str, Argument(metavar="NAME", help="The key's name.")], store: Store = None, json: Json = False
-) -> None:
+def revoke(name: Annotated[str, Argument(metavar="NAME", help="The key's name.")], *, context: CliContext) -> None:
     """Revoke a key: it is refused from now on."""
-    context = CliContext(store, json=json)
     context.show(context.decide("key revoke", lambda operator: operator.revoke_key(name)))
 
 
-def revoke_links(store: Store = None, json: Json = False) -> None:
+def revoke_links(*, context: CliContext) -> None:
     """Revoke all links in alerts that answer questions. Alerts that are sent from now on have new ones."""
-    context = CliContext(store, json=json)
     context.show(context.decide("key revoke-links", lambda operator: operator.revoke_links()))

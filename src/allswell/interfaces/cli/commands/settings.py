@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -11,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, CliExit, remark, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.context import CliContext, CliExit, agrees, can_ask, remark, write
+from allswell.interfaces.cli.options import Argument, Option, Storeless
 from allswell.interfaces.cli.registry import RUNNING, UPKEEP, Commands
 from allswell.interfaces.cli.rendering import (
     Column,
+    as_json,
     block,
     columns,
+    nearer,
     paint,
     pairs,
     plain,
@@ -30,7 +31,7 @@ from allswell.interfaces.cli.rendering import (
 if TYPE_CHECKING:
     from allswell.settings import SettingRow, Settings
     from allswell.settings.first_file import KnownAgent
-    from allswell.views.status import CheckupShape
+    from allswell.views.checkup import CheckupShape
 
 
 _STYLES = {"ok": "ready", "wait": "dim", "warn": "warn", "bad": "failed"}
@@ -41,8 +42,25 @@ _WIDE = 140
 
 def add_to(app: Commands) -> None:
     """Register the commands of this group."""
-    _add_init(app)
-    _add_trust(app)
+    app.add(
+        RUNNING,
+        "init",
+        init,
+        "allswell init              asks two questions at most",
+        "allswell init --yes        asks nothing",
+        "allswell init --dry-run    shows what it would write",
+        "allswell init claude       installs the plugin for Claude Code",
+    )
+    app.add(
+        UPKEEP,
+        "trust",
+        trust,
+        "allswell trust                 shows what came with this folder, and asks",
+        "allswell trust --yes           asks nothing: you have read it",
+        "allswell trust --below ~/src   all projects there, now and later",
+        "allswell trust --remove        takes it back",
+        "allswell trust --list          what you trust on this machine",
+    )
     app.add(
         UPKEEP,
         "config",
@@ -60,31 +78,24 @@ def config(
     ] = None,
     *,
     schema: Annotated[bool, Option("--schema", help="Print a JSON Schema for allswell.toml.")] = False,
-    store: Store = None,
-    json: Json = False,
+    context: CliContext,
 ) -> None:
     """Show every setting with its value, its default and where it comes from."""
-    context = CliContext(store, json=json)
     if schema:
-        import msgspec
-
         from allswell.settings.schema import schema as made
 
-        write(msgspec.json.format(msgspec.json.encode(made())).decode() + "\n")
+        write(as_json(made()) + "\n")
         return
     from allswell.settings import look
     from allswell.views.settings import SettingsShape
 
-    settings = look(flags=_flags(store)).without("all", "figures", "agents", "sinks")
-    if name is not None:
-        _explain(context, settings, name)
-    elif json:
-        context.say(SettingsShape.of(settings, settings.explain()))
-    else:
-        write(_all(settings))
+    settings = look(flags=_flags(context)).without("all", "figures", "agents", "sinks")
+    rows = settings.explain() if name is None else _named(settings, name)
+    words = _all if name is None else _rows if len(rows) > 1 else _one
+    context.say(SettingsShape.of(settings, rows), lambda: words(settings, rows))
 
 
-def doctor(*, store: Store = None, json: Json = False) -> None:
+def doctor(*, context: CliContext) -> None:
     """Check everything, and say what to type for each problem.
 
     Exit code 0: fine, or only waiting; 1: something is broken; 3: a human must act; 75: the store cannot be reached. 1
@@ -93,44 +104,23 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     import asyncio
 
     from allswell.settings import look
-    from allswell.views.status import CheckupShape
+    from allswell.views.checkup import CheckupShape, load_checkup
 
-    context = CliContext(store, json=json)
-    settings = look(flags=_flags(store))
+    settings = look(flags=_flags(context))
     settings.check_trusted()
     if settings.store.startswith("http"):
         found = asyncio.run(context.ask("/doctor", CheckupShape))
     else:
-        from allswell.views.status import examined
-
-        checkup = asyncio.run(examined(settings.store, settings, context.folder))
-        checkup.findings[:] = map(typed_in, checkup.findings)
-        found = CheckupShape.of(checkup)
-    if json:
-        context.say(found)
-    else:
-        write(_report(found))
+        found = typed_in(asyncio.run(load_checkup(settings.store, settings, context.folder)))
+    context.say(found, lambda: _report(found))
     raise CliExit(found.exit)
 
 
-def _flags(store: str | None) -> dict[str, str]:
-    return {} if store is None else {"store": store}
+def _flags(context: CliContext) -> dict[str, str]:
+    return {} if context.store is None else {"store": context.store}
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
-
-
-def _explain(context: CliContext, settings: Settings, name: str) -> None:
-    """One setting, or a table of them."""
-    rows = _named(settings, name)
-    if context.json:
-        from allswell.views.settings import SettingsShape
-
-        context.say(SettingsShape.of(settings, rows))
-    elif len(rows) > 1:
-        write(_rows(rows))
-    else:
-        write(_one(settings, rows[0]))
 
 
 def _named(settings: Settings, name: str) -> list[SettingRow]:
@@ -148,9 +138,10 @@ def _named(settings: Settings, name: str) -> list[SettingRow]:
     raise Refused("unknown_setting", f"no such setting: {name!r}; {hint(name)}", where=name)
 
 
-def _one(settings: Settings, row: SettingRow) -> str:
+def _one(settings: Settings, rows: Sequence[SettingRow]) -> str:
     from allswell.settings.schema import PER_ROLE
 
+    (row,) = rows
     written = row.shown if row.kind in ("count", "share") and row.value is not None else f'"{row.shown}"'
     bare = re.fullmatch(r"[a-z0-9_]*", row.role)
     place, _, key = row.name.rpartition(".")
@@ -167,42 +158,30 @@ def _one(settings: Settings, row: SettingRow) -> str:
         ("roles", ", ".join(own)),
         ("set it", "\n".join(map(plain, ways))),
     ]
-    return f"{paint(plain(row.name), 'bold')} = {plain(row.shown)}\n{pairs(told)}\n"
+    return f"{paint(plain(row.name), 'bold')} = {plain(row.shown)}\n{pairs(told)}"
 
 
-def _all(settings: Settings) -> str:
-    rows = settings.explain()
+def _all(settings: Settings, rows: Sequence[SettingRow]) -> str:
     store = next(row for row in rows if row.name == "store")
     above = [("store", f"{plain(store.shown)} ({plain(_origin(store))})")]
-    above += [("file", plain(_near(file))) for file in settings.files]
+    above += [("file", plain(nearer(file))) for file in settings.files]
     above += [("note", f"{plain(name)} is not a setting, and is ignored") for name in settings.strangers]
-    return f"{pairs(above)}\n\n" + _rows([row for row in rows if row.name != "store"])
+    return f"{pairs(above)}\n\n" + _rows(settings, [row for row in rows if row.name != "store"])
 
 
-def _rows(rows: Sequence[SettingRow]) -> str:
+def _rows(_: Settings, rows: Sequence[SettingRow]) -> str:
     """A table; what was set stands out, and a wide terminal has room for what each is for."""
     wide = _width() >= _WIDE
     heads = [Column("setting"), Column("value"), Column("default"), Column("from", 12), Column("what it is for", 20)]
     cells = [(row.name, row.shown, row.shown_default, _origin(row), row.description if wide else "") for row in rows]
     title, *lines = table(heads, cells).splitlines()
     marked = [line if row.source == "default" else paint(line, "bold") for row, line in zip(rows, lines, strict=True)]
-    return "\n".join([title, *marked]) + "\n"
+    return "\n".join([title, *marked])
 
 
 def _origin(row: SettingRow) -> str:
     """Where a value comes from, as short as it can be said."""
-    return _near(row.where) if row.where else row.source
-
-
-def _near(path: str) -> str:
-    """A path from here, where that is shorter."""
-    if not path.startswith("/"):
-        return path
-    try:
-        relative = os.path.relpath(path)
-    except OSError:
-        return path
-    return relative if len(relative) < len(path) else path
+    return nearer(row.where) if row.where else row.source
 
 
 # --- the check-up -----------------------------------------------------------------------------------------------------
@@ -219,7 +198,7 @@ def _report(found: CheckupShape) -> str:
         lines += [indent + line for line in rest]
         if finding.next is not None:
             lines.append(f"{indent}→ {paint(plain(finding.next), 'bold')}")
-    return "\n".join([*lines, "", found.headline]) + "\n"
+    return "\n".join([*lines, "", found.headline])
 
 
 def _width() -> int:
@@ -230,19 +209,6 @@ def _width() -> int:
 
 _MOST = 20
 """Of an agent at once; more is for somebody who knows why."""
-
-
-def _add_init(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        RUNNING,
-        "init",
-        init,
-        "allswell init              asks two questions at most",
-        "allswell init --yes        asks nothing",
-        "allswell init --dry-run    shows what it would write",
-        "allswell init claude       installs the plugin for Claude Code",
-    )
 
 
 def init(
@@ -262,7 +228,7 @@ def init(
         bool, Option("--tools", help="With CLIENT: give all its sessions our tools, to work off the queue.")
     ] = False,
     undo: Annotated[bool, Option("--undo", help="Remove the plugin for CLIENT again.")] = False,
-    json: Json = False,
+    context: Storeless,
 ) -> None:
     """Set up this folder: find agents on this machine, and write allswell.toml.
 
@@ -272,7 +238,7 @@ def init(
     With CLIENT, the plugin for that program is installed for your user: Allswell hears from its sessions.
     """
     if client is not None:
-        _plug_in(CliContext(None, json=json), client, tools=tools, dry_run=dry_run, undo=undo)
+        _plug_in(context, client, tools=tools, dry_run=dry_run, undo=undo)
         return
     if undo or tools:
         flag = "--undo" if undo else "--tools"
@@ -286,11 +252,10 @@ def init(
     from allswell.settings.trust import trust_file
     from allswell.views.commands import InitShape
 
-    context = CliContext(None, json=json)
     here = Path.cwd()
     first_file.check_place(here)
     top = find_top(here.resolve())
-    asks = not yes and not json and not agent and sys.stdin.isatty() and sys.stdout.isatty()
+    asks = not yes and not context.json and not agent and sys.stdin.isatty() and sys.stdout.isatty()
     found = _chosen(first_file.agents_on(None), agent or [], asks=asks)
     at_once = _how_many() if asks and found else 1
     has_commit = top is not None and head_of(top) is not None
@@ -307,7 +272,7 @@ def init(
     names = [one.name for one in found]
     added = None if ignoring is None else str(ignoring)
     context.say(InitShape(str(path), names, text, dry_run, added))
-    if not json:
+    if not context.json:
         _tell(path, names, text, added, dry_run=dry_run)
 
 
@@ -407,20 +372,6 @@ _LINES_MOST = 12
 _LINE_MOST = 500
 
 
-def _add_trust(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        UPKEEP,
-        "trust",
-        trust,
-        "allswell trust                 shows what came with this folder, and asks",
-        "allswell trust --yes           asks nothing: you have read it",
-        "allswell trust --below ~/src   all projects there, now and later",
-        "allswell trust --remove        takes it back",
-        "allswell trust --list          what you trust on this machine",
-    )
-
-
 def _folder(name: str) -> Path:
     try:
         here = Path(name).resolve()
@@ -438,7 +389,7 @@ def trust(
     below: Annotated[bool, Option("--below", help="Trust everything below the folder, now and later.")] = False,
     remove: Annotated[bool, Option("--remove", help="Stop trusting this folder.")] = False,
     listed: Annotated[bool, Option("--list", help="List what you trust, and change nothing.")] = False,
-    json: Json = False,
+    context: Storeless,
 ) -> None:
     """Allow the settings and the store that came with a folder.
 
@@ -450,7 +401,6 @@ def trust(
     from allswell.settings.trust import distrust, known_paths, trust_folder
     from allswell.views.commands import TrustedShape
 
-    context = CliContext(None, json=json)
     here = _folder(folder)
     if listed:
         paths = known_paths()
@@ -497,7 +447,7 @@ def _trusted(here: Path, *, asks: bool) -> list[str]:
 
 
 def _agrees(path: Path, lines: Sequence[str]) -> bool:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         text = f"{plain(str(path))} is not trusted yet, and there is no terminal to ask you"
         raise Refused("untrusted", text, where=str(path), hint="read it, then type `allswell trust --yes`")
     remark(f"{plain(str(path))} came with this folder. It says, among other things:" if lines else plain(str(path)))
@@ -507,6 +457,4 @@ def _agrees(path: Path, lines: Sequence[str]) -> bool:
         remark(f"  {shown[:_LINE_MOST]}{more}")
     if len(lines) > _LINES_MOST:
         remark(f"  and {len(lines) - _LINES_MOST} more lines like these: read the file before you agree")
-    sys.stderr.write("Trust it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline(20).strip().lower() in ("y", "yes")
+    return agrees("Trust it?")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.engine.status.explanation import many, typed
-from allswell.interfaces.cli.arguments import socket_of
 from allswell.interfaces.cli.context import CliContext
-from allswell.interfaces.cli.options import Argument, Json, Store
+from allswell.interfaces.cli.options import Argument
 from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import (
     Column,
+    as_json,
     block,
     harmless,
     paint,
@@ -63,15 +63,14 @@ def show(
             of=("task", "run", "question"),
         ),
     ],
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Show everything about a task, a run, a question or a receipt.
 
     Inside a supervised attempt a request of its task (m_…) is shown by its supervisor, with its answer.
     """
-    context = CliContext(store, json=json)
-    socket = socket_of(store) if what.startswith("m_") else None
+    socket = context.socket if what.startswith("m_") else None
     if socket is not None and (asked := _own_request(socket, what)) is not None:
         context.say(*asked)
         return
@@ -114,14 +113,9 @@ def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None
         raise
     from allswell.domain.agents.conversation import answer_text
 
-    answer = "" if came.state in ("open", "blocked") else harmless(_readable(answer_text(came.result)))
+    result = "" if came.state in ("open", "blocked") else answer_text(came.result)
+    answer = harmless(result if isinstance(result, str) else as_json(result))
     return came, pairs([("request", request), ("state", came.state), ("answer", answer)])
-
-
-def _readable(value: object) -> str:
-    import msgspec
-
-    return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _task_text(shown: ShownTaskShape, now: int) -> str:

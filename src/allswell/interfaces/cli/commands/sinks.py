@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit, flush
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, RUNNING, UPKEEP, Commands
 from allswell.interfaces.cli.rendering import Column, block, in_words, paint, plain, table, when
 
@@ -27,7 +27,17 @@ Name = Annotated[str | None, Argument(metavar="[NAME]", help="Only this one.")]
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_deliveries(app)
+    app.add(LOOKING, "deliveries", deliveries, "allswell deliveries", "allswell deliveries --given-up --json")
+    app.add(
+        DECIDING,
+        "deliveries retry",
+        retry,
+        "allswell deliveries retry                  all that were given up or are failing",
+        "allswell deliveries retry msg_hook_18e",
+    )
+    app.add(
+        DECIDING, "deliveries drop", drop, "allswell deliveries drop msg_hook_18e", "allswell deliveries drop --all"
+    )
     app.add(LOOKING, "sinks", sinks, "allswell sinks", "allswell sinks --json")
     app.add(UPKEEP, "sinks check", check, "allswell sinks check", "allswell sinks check oncall")
     app.add(
@@ -41,12 +51,11 @@ def add_to(app: Commands) -> None:
     app.add(UPKEEP, "alerts test", try_alerts, "allswell alerts test", "allswell alerts test oncall")
 
 
-def sinks(store: Store = None, json: Json = False) -> None:
+def sinks(*, context: CliContext) -> None:
     """List sinks (webhooks, alerts, Notion), and messages that wait for them."""
     from allswell.domain.notify.delivery import DeliveryFilter
     from allswell.views.delivery import SinkShape, SinksShape
 
-    context = CliContext(store, json=json)
     specs = _known(context)
 
     async def work(views: Views) -> list[SinkShape]:
@@ -83,8 +92,8 @@ async def _removed(views: Views, specs: Collection[str]) -> list[str]:
 
 def forget(
     name: Annotated[str, Argument(metavar="NAME", help="A sink that is no longer set up, or a follower of your own.")],
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Forget a sink that was removed from the settings, with the messages that waited for it.
 
@@ -94,7 +103,6 @@ def forget(
     from allswell.engine.lookup import did_you_mean
     from allswell.views.delivery import SinkForgottenShape
 
-    context = CliContext(store, json=json)
     context.for_humans("sinks forget")
     specs = _known(context)
     if name in specs:
@@ -118,13 +126,12 @@ def forget(
     context.say(SinkForgottenShape(name, dropped), words)
 
 
-def check(name: Name = None, store: Store = None, json: Json = False) -> None:
+def check(name: Name = None, *, context: CliContext) -> None:
     """Check each sink: its secrets, its library, its routes and addresses."""
     import asyncio
 
     from allswell.views.delivery import SinksCheckedShape
 
-    context = CliContext(store, json=json)
     found = asyncio.run(_checked(_chosen(context, name).values()))
     words = [
         f"{plain(one.sink)} ({one.kind}): {paint('ok', 'ready') if one.fits else paint('wrong', 'failed')}\n"
@@ -156,8 +163,8 @@ async def _checked(specs: Iterable[SinkSpec]) -> list[SinkCheckedShape]:
 
 def setup(
     name: Annotated[str, Argument(metavar="NAME", help="A sink of kind notion.")],
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Create the Notion database of a sink, or check the one it has."""
     import asyncio
@@ -166,7 +173,6 @@ def setup(
     from allswell.interfaces.notifications.notion import NotionSink
     from allswell.views.delivery import SetUpShape
 
-    context = CliContext(store, json=json)
     spec = _chosen(context, name)[name]
     sink = make_sink(spec)
     if not isinstance(sink, NotionSink):
@@ -192,7 +198,7 @@ async def _both(*work: Coroutine[Any, Any, None]) -> None:
     await asyncio.gather(*work)
 
 
-def run(name: Name = None, store: Store = None, json: Json = False) -> None:
+def run(name: Name = None, *, context: CliContext) -> None:
     """Send messages to sinks and post webhook requests, until Ctrl-C; `allswell up` does this by itself."""
     import asyncio
     import signal
@@ -202,7 +208,6 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
     from allswell.views.commands import SaidShape
     from allswell.views.fields import moment
 
-    context = CliContext(store, json=json)
     context.for_humans("sinks run")  # what sends alerts signs links that answer questions
     chosen = {} if name is None and not _known(context) else _chosen(context, name)
     origin = context.settings.public_origin
@@ -224,13 +229,12 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
     context.run(live, making=True)
 
 
-def try_alerts(name: Name = None, store: Store = None, json: Json = False) -> None:
+def try_alerts(name: Name = None, *, context: CliContext) -> None:
     """Send a test alert on every route, and list which arrived."""
     import asyncio
 
     from allswell.views.delivery import AlertsTestedShape
 
-    context = CliContext(store, json=json)
     specs = [spec for spec in _chosen(context, name).values() if spec.kind == "alerts"]
     if not specs:
         said = "no sink of kind alerts is set up here" if name is None else f"the sink {name} is not of kind alerts"
@@ -299,35 +303,18 @@ SinkOption = Annotated[str | None, Option("--sink", metavar="NAME", help="Only m
 Id = Annotated[str | None, Argument(metavar="[ID]", help="Id of the message, or the beginning of it.")]
 
 
-def _add_deliveries(app: Commands) -> None:
-    """Add these commands to the command line."""
-    app.add(LOOKING, "deliveries", deliveries, "allswell deliveries", "allswell deliveries --given-up --json")
-    app.add(
-        DECIDING,
-        "deliveries retry",
-        retry,
-        "allswell deliveries retry                  all that were given up or are failing",
-        "allswell deliveries retry msg_hook_18e",
-    )
-    app.add(
-        DECIDING, "deliveries drop", drop, "allswell deliveries drop msg_hook_18e", "allswell deliveries drop --all"
-    )
-
-
 def deliveries(
     sink: SinkOption = None,
     given_up: Annotated[bool, Option("--given-up", help="Only messages that were given up.")] = False,
     limit: Annotated[
         int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="Maximum number of results.")
     ] = _PAGE,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List messages that sinks have not delivered yet, or have given up."""
     from allswell.domain.notify.delivery import DeliveryFilter
     from allswell.views.delivery import DeliveriesShape
-
-    context = CliContext(store, json=json)
 
     async def work(views: Views) -> tuple[list[Delivery], int]:
         which = DeliveryFilter(sink, given_up=True if given_up else None, limit=limit)
@@ -361,27 +348,24 @@ def _row(one: Delivery, now: int) -> list[str]:
     return [one.id, one.sink, state, str(one.tries), then, one.reason]
 
 
-def retry(id_: Id = None, sink: SinkOption = None, store: Store = None, json: Json = False) -> None:
+def retry(id_: Id = None, sink: SinkOption = None, *, context: CliContext) -> None:
     """Retry messages that were given up or are failing."""
-    _revise("retried", id_, sink, store, json=json)
+    _revise(context, "retried", id_, sink)
 
 
 def drop(
     id_: Id = None,
     sink: SinkOption = None,
     all_: Annotated[bool, Option("--all", help="All messages that were given up or are failing.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Drop messages that were given up or are failing: they are never sent."""
     if id_ is None and not all_:
         raise Refused("usage", "which? name one, or --all that were given up or are failing", where="ID")
-    _revise("dropped", id_, sink, store, json=json)
+    _revise(context, "dropped", id_, sink)
 
 
-def _revise(
-    did: Literal["retried", "dropped"], id_: str | None, sink: str | None, store: str | None, *, json: bool
-) -> None:
-    context = CliContext(store, json=json)
+def _revise(context: CliContext, did: Literal["retried", "dropped"], id_: str | None, sink: str | None) -> None:
     ids = None if id_ is None else [id_]
     context.show(context.decide("deliveries", lambda operator: operator.revise(did, ids, sink, "ID")))

@@ -50,12 +50,11 @@ def add_to(app: registry.Commands) -> None:
     )
 
 
-def bare(store: str | None, *, json: bool) -> None:
+def bare(context: CliContext) -> None:
     """`allswell` alone: the verdict on the watch. Ends with 1 where something is broken, 3 where a human is needed."""
     from allswell.domain.values import hide
     from allswell.views.status import StatusShape
 
-    context = CliContext(store, json=json)
     if not _is_there(context.url):
         context.say(StatusShape.of_none(hide(context.url)), nothing_yet())
         return
@@ -63,7 +62,7 @@ def bare(store: str | None, *, json: bool) -> None:
 
     seen, queues, builds = context.look(lambda views: load_status(views, context.artifacts, context.place))
     seen = typed_in(seen)
-    lines = [] if json else [status_text(seen)]
+    lines = [] if context.json else [status_text(seen)]
     if queues:
         from allswell.interfaces.cli.commands.worker import queue_lines
 
@@ -97,11 +96,9 @@ def why(
         ),
     ],
     *,
-    store: options.Store = None,
-    json: options.Json = False,
+    context: CliContext,
 ) -> None:
     """Explain a task, a question or a run: why it waits or ended, what comes next, what you can do."""
-    context = CliContext(store, json=json)
     from allswell.engine.lookup import find
     from allswell.views.explanation import ExplanationShape, load_explanation
 
@@ -114,7 +111,9 @@ def why(
         from allswell.build.overview import told_of_name
 
         waits = (
-            [] if json or id_.startswith(("t_", "r_", "q_")) else context.look(lambda views: told_of_name(views, id_))
+            []
+            if context.json or id_.startswith(("t_", "r_", "q_"))
+            else context.look(lambda views: told_of_name(views, id_))
         )
         if not waits:
             raise
@@ -129,19 +128,17 @@ def why(
 def watch(
     *,
     once: Annotated[bool, options.Option("--once", help="Print the state once, and end.")] = False,
-    store: options.Store = None,
-    json: options.Json = False,
+    context: CliContext,
 ) -> None:
     """Show all work live, what needs you first: read logs, answer, retry, cancel.
 
     q quits. Time limits are enforced while it is open. It needs the extra `watch`; without it, the state is printed.
     """
-    context = CliContext(store, json=json)
     from allswell.engine.watch import Watch
     from allswell.interfaces.cli.terminal import at_a_terminal
     from allswell.interfaces.tui import live
 
-    if once or (at_a_terminal() and not json and not live.can_be_live()):
+    if once or (at_a_terminal() and not context.json and not live.can_be_live()):
         context.look(lambda views: live.once(views, context), or_empty=True)
         return
 
@@ -169,18 +166,17 @@ def drill(
     faults: Annotated[
         str, options.Option("--faults", metavar="LIST", help="all, none, or names such as crashes,pauses=2.")
     ] = "all",
-    json: options.Json = False,
+    context: options.Storeless,
 ) -> None:
     """Simulate days of crashes, pauses and lost answers in seconds, and check every promise at each step."""
     from allswell.interfaces.cli.commands import drill as drilling
     from allswell.views.commands import DrillShape
 
-    context = CliContext(None, json=json)
     levels = drilling.levels_of(faults)
     if not isfinite(hours):
         raise Refused("bad_hours", f"a drill lasts a number of hours, not {hours}", where="--hours")
-    report = drilling.drilled(seed, hours, levels, None if json else context.console)
-    context.say(DrillShape.of(report), None if json else drilling.words(report, faults))
+    report = drilling.drilled(seed, hours, levels, None if context.json else context.console)
+    context.say(DrillShape.of(report), lambda: drilling.words(report, faults))
     if not report.well:
         raise CliExit(Exit.FAILED)
 

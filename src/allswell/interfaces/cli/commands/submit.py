@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.arguments import json_of, moment, parsed
+from allswell.interfaces.cli.arguments import json_of, moment, parsed, why_not
 from allswell.interfaces.cli.context import CliContext, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
 from allswell.interfaces.cli.rendering import plain
 
@@ -142,8 +142,8 @@ def submit(
         Option("--if-need-fails", help="What to do if a task of --needs is not done. Default: skip."),
     ] = None,
     lines: Annotated[bool, Option("--lines", help="Read tasks as JSON lines; options are their defaults.")] = False,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Submit a task, or many as JSON lines.
 
@@ -151,7 +151,6 @@ def submit(
     """
     from allswell.views.task import SubmittedShape, joined_runs
 
-    context = CliContext(store, json=json)
     many = lines or name == "-"
     if not many and not name:
         raise Refused("no_name", "what is the task? Write a NAME, or - for JSON lines", where="NAME")
@@ -365,8 +364,7 @@ def opened(name: str, defaults: Fields) -> Iterator[JsonLines]:
             with content:
                 content = _kept(content)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused("no_file", f"lines: {name!r} cannot be read: {why}", where="lines") from None
+        raise Refused("no_file", f"lines: {name!r} cannot be read: {why_not(error)}", where="lines") from None
     with content:
         yield JsonLines(content, name, defaults)
 

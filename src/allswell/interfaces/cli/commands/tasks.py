@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.errors import Refused
 from allswell.interfaces.cli.commands import show
 from allswell.interfaces.cli.context import CliContext
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, Commands
 from allswell.interfaces.cli.rendering import Column, in_words, paint, short, table, typed_here, when
 from allswell.views.fields import millis
@@ -30,7 +30,7 @@ Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, he
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_runs(app)
+    app.add(LOOKING, "runs", runs, "allswell runs --json")
     app.add(
         LOOKING,
         "tasks",
@@ -64,14 +64,13 @@ def tasks(
     role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role.")] = None,
     after: Annotated[str, Option("--after", metavar="ID", help="List tasks after this id: the next page.")] = "",
     limit: Limit = _PAGE,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List open tasks, the oldest first; with --all or --state, other tasks too."""
     from allswell.domain.task.model import TaskFilter
     from allswell.views.task import TasksShape, load_names
 
-    context = CliContext(store, json=json)
     states = tuple(_state(one) for one in state or ())
     open_ = None if all_ or states or name is not None else True
     _check_text(name=name, role=role, after=after)
@@ -83,16 +82,16 @@ def tasks(
         of_run = None if run is None else await find_run(views, run)
         which = TaskFilter(open_, of_run, name, role, states, after, limit + 1)
         found = await views.view_tasks(which)
-        counts = {} if json or found else await views.view_counts()
-        names = {} if json else await load_names(views, found)
+        counts = {} if context.json or found else await views.view_counts()
+        names = {} if context.json else await load_names(views, found)
         facts = TaskFacts((await views.view_agenda()).now)
-        if not json and any(row.ready for row in found):
+        if not context.json and any(row.ready for row in found):
             await fill_for_ready(views, facts, context.place.pause)
         return found, facts.now, counts, names, facts
 
     found, now, counts, names, facts = context.look(work, or_empty=True)
     page, more = found[:limit], len(found) > limit
-    if json:
+    if context.json:
         context.say(TasksShape.of(page, more=more))
         return
     if not page:
@@ -185,17 +184,15 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
 def questions(
     all_: Annotated[bool, Option("--all", "-a", help="Also questions that were answered.")] = False,
     limit: Limit = _PAGE,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """List open questions, the oldest first."""
     from allswell.views.question import QuestionsShape, load_questions
 
-    context = CliContext(store, json=json)
-
     async def work(views: Views) -> tuple[QuestionsShape, dict[str, str], int]:
         listed = await load_questions(views, context.artifacts, limit, open_only=not all_)
-        names = {} if json else {one.question_id: await show.subject(views, one) for one in listed.questions}
+        names = {} if context.json else {one.question_id: await show.subject(views, one) for one in listed.questions}
         return listed, names, (await views.view_agenda()).now
 
     listed, names, now = context.look(work, or_empty=True)
@@ -216,11 +213,10 @@ def cancel(
         str, Argument(metavar="ID", help="A task or a run: its id, or its name if only one has it.", of=("task", "run"))
     ],
     reason: Annotated[str, Argument(metavar="REASON", help="Reason, for the record.")] = "cancelled",
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Cancel a task, also while an agent works on it, or a run with all its tasks."""
-    context = CliContext(store, json=json)
     context.show(context.decide("cancel", lambda operator: operator.cancel(what, reason)))
 
 
@@ -231,14 +227,12 @@ def unpark(
     service: Annotated[str, Argument(metavar="SERVICE", help="A service or an account that is paused.")],
     *,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
-    store: Store = None,
-    json: Json = False,
+    context: CliContext,
 ) -> None:
     """Use a service again that was paused after a limit or after errors.
 
     If it still refuses, it is paused again.
     """
-    context = CliContext(store, json=json)
     context.show(context.decide("unpark", lambda operator: operator.unpark(service), by=by))
 
 
@@ -255,21 +249,14 @@ _RUN_COLUMNS = (
 )
 
 
-def _add_runs(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(LOOKING, "runs", runs, "allswell runs --json")
-
-
-def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
+def runs(limit: Limit = _PAGE, *, context: CliContext) -> None:
     """List runs, the newest first."""
     from allswell.engine.status.why import waited_for
     from allswell.views.run import RunsShape, load_runs
 
-    context = CliContext(store, json=json)
-
     async def work(views: Views) -> tuple[RunsShape, dict[str, str], int]:
         listed, now = await load_runs(views, context.artifacts, limit), (await views.view_agenda()).now
-        if json:
+        if context.json:
             return listed, {}, now
         rows, questions = await views.view_runs(limit), await views.view_questions()
         return listed, {run.id: show.limit_of(run, waited_for(run, questions), now) for run in rows}, now

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, Exit, remark
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.context import CliContext, Exit
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, Commands
 from allswell.interfaces.cli.rendering import block, paint, plain, sentence
 
@@ -45,8 +45,8 @@ def verify(
         Option("--folder", "-C", metavar="DIR", help="Folder to run it in. Default: the folder of the attempt."),
     ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who you are. Default: the user.")] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Run the command that verifies a task, and record the result.
 
@@ -56,7 +56,6 @@ def verify(
     from allswell.actions.operator import bring_home, human
     from allswell.views.attempt import VerifiedShape
 
-    context = CliContext(store, json=json)
     context.for_humans("verify")
 
     async def work(watch: Watch) -> tuple[TaskRow, str, Verification, AfterCheck, list[str]]:
@@ -131,8 +130,9 @@ async def done_verified(context: CliContext, watch: Watch, held: Held, result: o
 
 def tell_verified(context: CliContext, came: Verification, followed: AfterCheck) -> None:
     """What came of the verification of a command under watch, for whoever sits before it."""
-    then = {"accept": "", "mend": f"; sent back, {followed.failed} of {followed.most}"}
-    remark(f"allswell: {told(came)}{then.get(followed.follows.value, f', {followed.failed} of {followed.most}')}")
+    count = f"{followed.failed} of {followed.most}"
+    then = {"accept": "", "mend": f"; sent back, {count}"}.get(followed.follows.value, f", {count}")
+    context.remark(f"allswell: {told(came)}{then}")
     if not came.passed:
         show_output(context, came)
 
@@ -149,8 +149,8 @@ def told(came: Verification | VerificationShape) -> str:
 def show_output(context: CliContext, came: Verification) -> None:
     """The end of what it printed, for people, on standard error."""
     lines = came.output.strip().splitlines()[-_LINES:]
-    if lines and not context.json:
-        remark(block("\n".join(lines), "  "))
+    if lines:
+        context.remark(block("\n".join(lines), "  "))
 
 
 def _stands(name: str, followed: AfterCheck) -> str:

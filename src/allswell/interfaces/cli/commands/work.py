@@ -18,13 +18,12 @@ from allswell.interfaces.cli.arguments import (
     hold_of,
     in_words,
     json_of,
-    socket_of,
     spoken,
     text_of,
     told_supervised,
 )
 from allswell.interfaces.cli.context import CliContext, Exit
-from allswell.interfaces.cli.options import Agent, Argument, Json, Option, Store, Task, Token
+from allswell.interfaces.cli.options import Agent, Argument, LeaseOptions, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
 from allswell.interfaces.cli.rendering import (
     block,
@@ -49,17 +48,6 @@ if TYPE_CHECKING:
 # `ask`: an agent's question to a human, and waiting for the answer.
 
 
-def _add_ask(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(
-        WORKING,
-        "ask",
-        ask,
-        'allswell ask "Which table shall I migrate?"',
-        'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
-    )
-
-
 def ask(
     text: Annotated[str, Argument(metavar="TEXT", help="The question; @file, or - for standard input.")],
     option: Annotated[
@@ -81,11 +69,9 @@ def ask(
             help="Wait this long for the answer, then exit code 3. Default: do not wait.",
         ),
     ] = None,
-    task: Task = None,
-    token: Token = None,
-    agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    lease: LeaseOptions,
+    context: CliContext,
 ) -> None:
     """Ask a human, and wait for the answer or go on.
 
@@ -96,7 +82,6 @@ def ask(
     """
     from allswell.domain.duration import parse
 
-    context = CliContext(store, json=json)
     asked = text_of(text, "TEXT")
     options = tuple(map(_option, option or ()))
     patience = None if wait is None else parse(wait, where="--wait") / 1000
@@ -107,7 +92,7 @@ def ask(
         made = await holder.ask(asked, options, hold=hold)
         return (await wait_for_answers(holder, [made.question_id], patience or 0.0)).questions[0]
 
-    question = spoken(context, store, (task, token, agent), said)
+    question = spoken(context, lease, said)
     if question.closed_at is not None:
         words = "\n".join(part for part in (question.choice or "", block(question.answer)) if part)
         context.say(question, words)
@@ -136,11 +121,6 @@ if TYPE_CHECKING:
     from allswell.views.lease import ClaimShape, HandoverShape, LastWordShape
 
 
-def _add_session(app: Commands) -> None:
-    """Add the command to the command line."""
-    app.add(WORKING, "session", session, "allswell session waits --client claude --id 7f99863e --pid 4242")
-
-
 def session(
     change: Annotated[
         Literal["begins", "waits", "goes_on", "ends"], Argument(metavar="CHANGE", help="What has happened to it.")
@@ -151,8 +131,7 @@ def session(
     pid: Annotated[int, Option("--pid", metavar="PID", help="Its process.", min=1)],
     kind: Annotated[str, Option("--kind", metavar="WORD", help="What it waits for, in a word.")] = "",
     text: Annotated[str, Option("--text", metavar="TEXT", help="What it waits for, as it says it.")] = "",
-    store: Store = None,
-    json: Json = False,
+    context: CliContext,
 ) -> None:
     """Report a session of a coding agent that you have started yourself.
 
@@ -164,7 +143,6 @@ def session(
     from allswell.runtime.supervisor.presence import SaidSession, report_session
     from allswell.views.agent import SessionShape
 
-    context = CliContext(store, json=json)
     context.for_humans("session")
     report = SaidSession(client, id, str(Path.cwd()), pid, kind, text or kind)
     listed = context.run(lambda watch: report_session(watch, change, report), sweeping=False)
@@ -175,7 +153,7 @@ def session(
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    _add_session(app)
+    app.add(WORKING, "session", session, "allswell session waits --client claude --id 7f99863e --pid 4242")
     holding = "allswell done --task t_… --token 1"
     app.add(
         WORKING,
@@ -209,7 +187,13 @@ def add_to(app: Commands) -> None:
         'allswell fail "429" --class rate_limit --retry-after 90s --service anthropic',
     )
     app.add(WORKING, "release", release, 'allswell release "wrong machine" --delay 5m')
-    _add_ask(app)
+    app.add(
+        WORKING,
+        "ask",
+        ask,
+        'allswell ask "Which table shall I migrate?"',
+        'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
+    )
 
 
 # --- claiming ---------------------------------------------------------------------------------------------------------
@@ -229,14 +213,13 @@ def claim(
         int | None,
         Option("--count", "-n", metavar="N", help="Claim up to N tasks; --json prints a list then. Default: 1."),
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    context: CliContext,
 ) -> None:
     """Claim a task to work on; exit code 5 if there is none."""
     from allswell.domain.duration import parse
     from allswell.views.lease import ClaimShape, ClaimsShape, NoClaimShape
 
-    context = CliContext(store, json=json)
     if not agent:
         raise Refused("no_agent", "which agent? use --agent NAME, or set ALLSWELL_AGENT", where="agent")
     context.for_its_agent(agent)
@@ -251,7 +234,7 @@ def claim(
     granted = context.run(work)
     if not granted:
         context.say(NoClaimShape(None) if count is None else ClaimsShape([]))
-        context.leave(Exit.NOTHING, None if json else "nothing to claim")
+        context.leave(Exit.NOTHING, None if context.json else "nothing to claim")
     claims = [ClaimShape.of(one) for one in granted]
     context.say(claims[0] if count is None else ClaimsShape(claims), "\n\n".join(map(told_claim, claims)))
 
@@ -326,28 +309,24 @@ def checkin(
     progress: Annotated[
         float | None, Option("--progress", "-p", metavar="SHARE", help="Share of the work that is done, from 0 to 1.")
     ] = None,
-    task: Task = None,
-    token: Token = None,
-    agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    lease: LeaseOptions,
+    context: CliContext,
 ) -> None:
     """Report progress; the output says how much time is left, and lists news."""
-    context = CliContext(store, json=json)
-    orders = spoken(context, store, (task, token, agent), lambda holder: holder.check_in(note, progress))
+    orders = spoken(context, lease, lambda holder: holder.check_in(note, progress))
     context.say(orders, in_words(orders))
 
 
 def _end(
     context: CliContext,
-    store: str | None,
-    lease: tuple[str | None, int | None, str | None],
+    lease: LeaseOptions,
     verb: Callable[[Holder], Coroutine[Any, Any, LastWordShape]],
     verify: Callable[[Watch, Held], Awaitable[None]] | None = None,
 ) -> None:
     """Say a word that ends the attempt, and tell where the task stands then; `verify` is what "done" may need first."""
-    if socket_of(store) is not None:
-        ended = spoken(context, store, lease, verb)
+    if context.socket is not None:
+        ended = spoken(context, lease, verb)
         context.say(ended, told_supervised(ended))
         return
 
@@ -356,7 +335,7 @@ def _end(
         from allswell.domain.lease.verification import NEEDS_VERIFICATION
         from allswell.views.lease import LastWordShape
 
-        held = await hold_of(context, watch, *lease)
+        held = await hold_of(context, watch, lease)
         try:
             ended = await verb(StoreHolder(watch, held))
         except Refused as error:
@@ -396,11 +375,9 @@ def done(
     result: Annotated[
         str | None, Argument(metavar="RESULT", help="JSON, @file, or - for standard input.", show_default=False)
     ] = None,
-    task: Task = None,
-    token: Token = None,
-    agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    lease: LeaseOptions,
+    context: CliContext,
 ) -> None:
     """Report a task as done, with a RESULT.
 
@@ -409,7 +386,6 @@ def done(
     """
     from allswell.domain.values import to_json
 
-    context = CliContext(store, json=json)
     value = json_of(result, "RESULT")
     to_json(value, "RESULT")
 
@@ -418,7 +394,7 @@ def done(
 
         await done_verified(context, watch, held, value)
 
-    _end(context, store, (task, token, agent), lambda holder: holder.done(value), verify)
+    _end(context, lease, lambda holder: holder.done(value), verify)
 
 
 def fail(
@@ -433,11 +409,9 @@ def fail(
     service: Annotated[
         list[str] | None, Option("--service", metavar="NAME", help="The service whose limit it was; repeatable.")
     ] = None,
-    task: Task = None,
-    token: Token = None,
-    agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    lease: LeaseOptions,
+    context: CliContext,
 ) -> None:
     """Report that the attempt failed; the class of the error decides what follows.
 
@@ -448,27 +422,23 @@ def fail(
     from allswell.domain.service.retry import ErrorClass, Failure
     from allswell.engine.lookup import did_you_mean
 
-    context = CliContext(store, json=json)
     if error_class not in list(ErrorClass):
         hint = did_you_mean(error_class, ErrorClass) or f"; choose one of: {', '.join(ErrorClass)}"
         raise Refused("bad_class", f"--class: {error_class!r} is no error class{hint}", where="--class")
     after = None if retry_after is None else parse(retry_after, where="--retry-after")
     failure = Failure(ErrorClass(error_class), message, after, tuple(service or ()))
-    _end(context, store, (task, token, agent), lambda holder: holder.fail(failure))
+    _end(context, lease, lambda holder: holder.fail(failure))
 
 
 def release(
     reason: Annotated[str, Argument(metavar="REASON", help="Reason, for the record.")] = "released",
     delay: Annotated[str, Option("--delay", metavar="TIME", help="Keep it from other agents for this time.")] = "0s",
-    task: Task = None,
-    token: Token = None,
-    agent: Agent = None,
-    store: Store = None,
-    json: Json = False,
+    *,
+    lease: LeaseOptions,
+    context: CliContext,
 ) -> None:
     """Give the task back; this counts neither as a failure nor as a timeout."""
     from allswell.domain.duration import parse
 
-    context = CliContext(store, json=json)
     pause = parse(delay, where="--delay")
-    _end(context, store, (task, token, agent), lambda holder: holder.release(reason, pause))
+    _end(context, lease, lambda holder: holder.release(reason, pause))

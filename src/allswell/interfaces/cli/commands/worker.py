@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, write
-from allswell.interfaces.cli.options import Argument, Json, Option, Store
+from allswell.interfaces.cli.context import CliContext, CliExit, Exit
+from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import LOOKING, RUNNING, UPKEEP, Commands
 from allswell.interfaces.cli.rendering import Column, paint, plain, short, table
 
@@ -80,8 +79,7 @@ def worker(
         ),
     ] = None,
     health_host: Annotated[str, Option("--health-host", metavar="HOST", help="Address of --health-port.")] = _HOST,
-    store: Store = None,
-    json: Json = False,
+    context: CliContext,
 ) -> None:
     """Handle the messages of a queue in the store's PostgreSQL, until Ctrl-C or SIGTERM.
 
@@ -92,19 +90,15 @@ def worker(
     from allswell.worker.setup import refuse_unless_ready
     from allswell.worker.supervisor import HealthPort, ServiceNotice, WorkerProcesses
 
-    context = CliContext(store, json=json)
     is_handlers_name(handlers)
     plan = _plan(context.settings, _postgres(context), queue, concurrency)
     refuse_unless_ready(plan)
 
-    def tell(line: str) -> None:
-        _tell(context, line)
-
     order = ProcessOrder(handlers, os.getcwd(), plan)  # noqa: PTH109 - as a shell says it
-    all_of_them = WorkerProcesses(order, processes, ServiceNotice(), tell)
+    all_of_them = WorkerProcesses(order, processes, ServiceNotice(), context.tell)
     health = None if health_port is None else HealthPort(health_port, all_of_them.statuses, health_host)
     if health is not None:
-        tell(f"health at http://{health_host}:{health.port}/healthz")
+        context.tell(f"health at http://{health_host}:{health.port}/healthz")
     code = all_of_them.run(health)
     if code:
         raise Refused("bad_handlers", f"{handlers} could not be started; its output is above", where=handlers)
@@ -124,8 +118,7 @@ def setup(
     role: Annotated[
         str | None, Option("--role", metavar="NAME", help="The role. Default: the role of the store's URL.")
     ] = None,
-    store: Store = None,
-    json: Json = False,
+    context: CliContext,
 ) -> None:
     """Install what a queue needs in the store's PostgreSQL: PGMQ, the worker's tables, and the queue itself.
 
@@ -136,7 +129,6 @@ def setup(
     from allswell.worker.setup import grants, role_of
     from allswell.worker.setup import setup as make
 
-    context = CliContext(store, json=json)
     if print_grants:
         printed = grants(queue, role or role_of(_postgres(context)))
         context.say(WorkerSetupShape(queue, printed.splitlines()), printed)
@@ -146,11 +138,10 @@ def setup(
     context.say(WorkerSetupShape(queue, did), "\n".join(plain(line) for line in did))
 
 
-def status(*, store: Store = None, json: Json = False) -> None:
+def status(*, context: CliContext) -> None:
     """List queues, messages in trouble, and the processes that work on them."""
     from allswell.views.worker import QueuesShape
 
-    context = CliContext(store, json=json)
     if context.database is not None:
         _postgres(context)
     seen = QueuesShape(context.beside(context.artifacts.queues()))
@@ -269,17 +260,3 @@ def _whole(seconds: float) -> int:
     if not seconds.is_integer():
         raise ValueError(f"visibility_timeout ({seconds:g}s) must be a whole number of seconds: PGMQ takes no other")
     return int(seconds)
-
-
-def _tell(context: CliContext, line: str) -> None:
-    import time
-
-    from allswell.views.commands import SaidShape
-    from allswell.views.fields import moment
-
-    with contextlib.suppress(CliExit):  # nobody reads any more: the worker goes on
-        if context.json:
-            context.say(SaidShape(moment(time.time_ns() // 1_000_000), line))
-        else:
-            write(f"{time.strftime('%H:%M:%S')}  {plain(line)}\n")
-        flush()
