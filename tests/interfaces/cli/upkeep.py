@@ -20,7 +20,7 @@ from allswell.app import make_watch
 from allswell.engine.watch import Watch
 from allswell.store.sqlite import SqliteStore
 from allswell.timing.clock import SystemClock
-from tests.interfaces.cli.warm import can_run, warm
+from tests.interfaces.cli.warm import can_run, warm, without_read_at_start
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -35,9 +35,12 @@ class Ran(msgspec.Struct):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment without what a test sets for itself: our settings, and what the terminal is like."""
+    """This process's environment without what a test sets for itself: our settings, and what the terminal is like.
+
+    Nor has it what an interpreter reads at its start (`PYTHON…`, the locale), so that commands can be forked.
+    """
     ours = ("ALLSWELL_", "COLUMNS", "LINES", "NO_COLOR")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    clean = {name: value for name, value in without_read_at_start(os.environ).items() if not name.startswith(ours)}
     return {**clean, **more}
 
 
@@ -77,9 +80,8 @@ def at_terminal(*args: str, cwd: Path, columns: int, typed: str = "", **env: str
 
 def _run(args: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int, int]) -> Callable[[], int]:
     """Begin a command with these streams; what is returned waits for its exit code."""
-    if can_run(env):
-        warm().begin(args, cwd, env, streams)
-        return warm().end
+    if can_run(env) and (end := warm().begin(args, cwd, env, streams)) is not None:
+        return end
     command = [sys.executable, "-P", "-m", "allswell", *args]
     stdin, stdout, stderr = streams
     return subprocess.Popen(command, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr).wait
