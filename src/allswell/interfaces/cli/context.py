@@ -174,12 +174,12 @@ class CliContext:
     @property
     def is_agents(self) -> bool:
         """Whether this runs inside an attempt of this very store."""
-        if not self._attempts_in_flight():
+        if (home := self._home_in_use()) is None:
             return False
         from allswell.runtime.attempt.orphans import attempt_around
         from allswell.runtime.receipts import StateDir
 
-        return attempt_around(StateDir(self.home), self.identity) is not None
+        return attempt_around(StateDir(home), self.identity) is not None
 
     def for_its_holder(self, task: str, token: int, holder: str | None) -> None:
         """Refuse to speak for another's lease to whatever runs inside an attempt."""
