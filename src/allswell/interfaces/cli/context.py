@@ -177,9 +177,8 @@ class CliContext:
         if (home := self._home_in_use()) is None:
             return False
         from allswell.runtime.attempt.orphans import attempt_around
-        from allswell.runtime.receipts import StateDir
 
-        return attempt_around(StateDir(home), self.identity) is not None
+        return attempt_around(home, self.identity) is not None
 
     def for_its_holder(self, task: str, token: int, holder: str | None) -> None:
         """Refuse to speak for another's lease to whatever runs inside an attempt."""
