@@ -9,10 +9,10 @@ be put off, or cannot know whether they are, it exits with 2: Claude Code makes 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
-from _blake2 import blake2b  # what `hashlib` imports beside it takes as long as all the rest
 from pathlib import Path
 
 _RULES = Path(__file__).parents[2] / "domain" / "agents" / "permission.py"
@@ -49,7 +49,7 @@ def rules_in(path: str, digest: str) -> dict[str, object]:
 
 def digest_of(content: bytes) -> str:
     """The digest of a file of rules."""
-    return blake2b(content, digest_size=32).hexdigest()
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
 if __name__ == "__main__":
