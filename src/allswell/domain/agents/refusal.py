@@ -132,7 +132,7 @@ def _delay(value: object) -> Millis | None:
     return Millis(round(value))
 
 
-# Usage limits in what agents print: a used-up quota is weather, and it says when it ends (the mission's last table).
+# Usage limits in what agents print: a used-up quota passes, and it says when (the mission's last table).
 #
 # Recognised by what the protocols say first. Claude Code (`--output-format stream-json`): a `rate_limit_event` whose
 # status is `rejected`, with `resetsAt`; a `result` that is an error with status 429 or with the words. Codex

@@ -38,8 +38,8 @@ from allswell.domain.service.retry import (
     RetryPolicy,
     RetryRule,
     judge,
+    parked_for,
     retry_rules,
-    weather,
 )
 from allswell.errors import Refused
 
@@ -329,7 +329,7 @@ def failed(
     draw: float,
 ) -> tuple[GuardedCall, Step]:
     """What follows when an attempt has failed and its breaker has counted that."""
-    parks = weather(policy.retry, failure)
+    parks = parked_for(policy.retry, failure)
     if parks is not None:
         return course, Stop("park", f"{IN_WORDS[failure.error]}: asked to wait {show(parks)}", parks)
     earlier = course.failures

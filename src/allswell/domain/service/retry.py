@@ -64,7 +64,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     status: int | None = None
     """The HTTP status, where there was an answer."""
     parked: bool = False
-    """Nothing was called, because the service was parked already: weather, however short the rest of it is."""
+    """Nothing was called, because the service was parked already: no failure, however short the rest of it is."""
     denied: Denied | None = None
     """The calls that the agent's program refused, where the agent then could not go on."""
     account: bool = False
@@ -141,7 +141,7 @@ LIMITS = (ErrorClass.RATE_LIMIT, ErrorClass.OVERLOAD)
 """The classes whose Retry-After is heeded."""
 
 
-def weather(policy: RetryPolicy, failure: Failure) -> Millis | None:
+def parked_for(policy: RetryPolicy, failure: Failure) -> Millis | None:
     """For how long a failure parks its service for all callers; None if it is not a rate limit."""
     asked = failure.retry_after
     if failure.error not in LIMITS or asked is None:
@@ -194,7 +194,7 @@ def judge(
     rule, said = rules[failure.error], IN_WORDS[failure.error]
     asked = failure.retry_after
     limited = failure.error in LIMITS
-    long = weather(policy, failure)
+    long = parked_for(policy, failure)
     if long is not None:
         if remaining is not None and long >= remaining:
             return GiveUp(f"{said}: asked to wait {show(long)}, with only {show(max(remaining, 0))} left")

@@ -34,7 +34,7 @@ from allswell.domain.service.incident import (
     Waiting,
     Withdrawn,
 )
-from allswell.domain.service.retry import ErrorClass, Failure, weather
+from allswell.domain.service.retry import ErrorClass, Failure, parked_for
 from allswell.errors import BreakerOpen, ServiceParked
 from allswell.runtime.call_timeouts import ATTEMPT, in_timeouts
 from allswell.timing.loops import refuse_other_loops
@@ -407,7 +407,7 @@ class AsyncTrial(CallTrial):
         if settled is not None:
             self._passes_on(error)
             return None
-        parks = weather(self.guard.policy.retry, failure)
+        parks = parked_for(self.guard.policy.retry, failure)
         if parks is not None:
             await self.guard.awaited.park(self.guard.service, parks)
         try:
@@ -473,7 +473,7 @@ class SyncTrial(CallTrial):
         if settled is not None:
             self._passes_on(error)
             return None
-        parks = weather(self.guard.policy.retry, failure)
+        parks = parked_for(self.guard.policy.retry, failure)
         if parks is not None:
             self.guard.breakers.park(self.guard.service, parks)
         try:

@@ -551,7 +551,7 @@ class AttemptSupervisor:
         await self.lease.release("not_started", delay=_AGAIN)
 
     async def _park(self, limit: UsageLimit) -> None:
-        """A limit is weather: its account is parked, and the task goes back with no attempt spent."""
+        """A limit is no failure of the task: its account is parked, and the task goes back with no attempt spent."""
         spec = self.slot.spec
         until = await self._report.wait_for(lambda: self._shared.accounts.park(spec, limit))
         self._tell(self._notice("usage_limit", account=spec.limit_of(), said=limit.said, until=until))
