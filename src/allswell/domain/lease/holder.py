@@ -426,7 +426,7 @@ def _ask_for_permission(
 
 
 def _wait_out(out: TaskChange, failure: Failure, until: Millis, now: Millis) -> None:
-    """A limit is no failure of the task: park the service whose it is, or, if the failure names none, let this task alone wait."""
+    """A limit is no failure: park the service whose it is, or, if the failure names none, let this task alone wait."""
     task = out.case.task
     if not failure.services:
         out.case = requeue(out.case, now, until=until)
