@@ -15,9 +15,11 @@ import psycopg
 import pytest
 
 from allswell import Lease, Refused, Watch, make_watch
+from allswell.domain.ids import AgentId, CommandId, TaskId, Token
 from allswell.domain.mesh.comms import Comm
 from allswell.domain.mesh.health import DAY
 from allswell.domain.mesh.request import KINDS
+from allswell.domain.rules.command import MoveOn
 from allswell.domain.rules.event import Event
 from allswell.domain.task.model import Policy
 from allswell.engine.status.agents import look
@@ -237,6 +239,19 @@ def test_of_two_processes_that_ask_each_other_at_the_same_moment_one_is_refused(
 
 
 @pytest.mark.row("M6")
+def test_a_caller_that_names_an_attempt_that_no_store_can_hold_is_refused(play: Play) -> None:
+    """And not told of a bug, with all that was to be decided beside it."""
+
+    async def scene(mesh: Mesh) -> None:
+        task = await mesh.here.submit("work")
+        assert await mesh.here.claim(agent="ada")
+        waits = MoveOn(CommandId("c"), task, Token(1 << 70), AgentId("ada"), TaskId(f"{task}.12345678"))
+        with pytest.raises(Refused, match="there is no request"):
+            await mesh.here._engine.do(waits)
+
+    play(scene)
+
+
 def test_a_block_of_an_hour_is_told_once_whoever_sweeps(play: Play) -> None:
     async def scene(mesh: Mesh) -> None:
         lease = await mesh.holding("deploy", critical=True)

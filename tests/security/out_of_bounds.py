@@ -32,20 +32,22 @@ def wrong(bound: Bound) -> Iterator[Any]:
             yield from (least - 1, most + 1, *NUMBERS)
         case bounds.AnyInteger():
             yield from NUMBERS  # a number that no row has: it names nothing
+        case bounds.JsonBound(most):  # a kind of text
+            yield from ('"' + "x" * most + '"', "no JSON", "", "1e400", '1,"task":{}', "[" * 201 + "]" * 201)
         case bounds.TextBound(most):
             yield from ("x" * (most + 1), "a\0b")
-        case bounds.JsonBound(most):
-            yield from ('"' + "x" * most + '"', "no JSON", "", "1e400", '1,"task":{}', "[" * 201 + "]" * 201)
         case bounds.NameBound(empty):
             yield from ("a\0b", "a\nb", "x" * 201, *(() if empty else ("", " ")))
-        case bounds.ServiceName():
+        case bounds.SERVICE_NAME:
             yield from ("", "a\0b", "budget:day", "budget:role:build", "x" * 201)
-        case bounds.BudgetName():
+        case bounds.BUDGET_NAME:
             yield from ("", "day", "budget:", "budget:week", "budget:role:", "api")
         case bounds.RowReference():
             yield from ("x" * 301,)
-        case bounds.NewRunId() | bounds.NewTaskId() | bounds.FileName():
+        case bounds.NEW_RUN | bounds.NEW_TASK | bounds.FileName():
             yield from (*PATHS, "", "x" * 301)
+        case bounds.CheckedBound():
+            raise AssertionError(f"nothing is known that is beyond {bound}")
         case bounds.FractionBound():
             yield from (-0.1, 1.1, HUGE)
         case bounds.ChoiceBound():
@@ -113,11 +115,11 @@ def right(bound: Bound | None) -> Any:
             return max(least, 1)
         case bounds.AnyInteger():
             return 1
-        case bounds.NewRunId():
+        case bounds.NEW_RUN:
             return "r_a"
-        case bounds.NewTaskId():
+        case bounds.NEW_TASK:
             return "t_new"
-        case bounds.BudgetName():
+        case bounds.BUDGET_NAME:
             return "budget:day"
         case bounds.JsonBound():
             return '{"x":[1]}'

@@ -22,7 +22,7 @@ from allswell.domain.ids import CommandId, Millis, service_question_id
 from allswell.domain.question import MORE_MONEY, MORE_OF_BOTH, MORE_TOKENS, SKIP, AnswerAction, Option, Question
 from allswell.domain.rules.command import Command, LeaseCommand
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Decision, ReadSet, RowReads, RowSnapshot, Rule
+from allswell.domain.rules.rule import Decision, ReadSet, RowSnapshot, Rule, past_of
 from allswell.domain.service.service import ServiceRow, park, shut
 from allswell.domain.task.aggregate import QuestionDraft, TaskChange, ask, end_attempt, event, requeue
 from allswell.domain.task.model import OPEN, Task
@@ -268,15 +268,8 @@ def _names(command: Spend | EndCostly) -> ReadSet:
     return ReadSet(held=task, expenses=task, runs_of=task)
 
 
-def _past(command: Spend, situation: RowSnapshot) -> RowReads | None:
-    case = situation.cases.get(command.task)
-    if case is None or (case.lease is not None and case.lease.token == command.token):
-        return None
-    return RowReads(attempts=((command.task, command.token),)) if command.token.bit_length() < 63 else None
-
-
 RULES = (
-    Rule(Spend, spend, _names, reads=_past),
+    Rule(Spend, spend, _names, reads=past_of),
     Rule(EndCostly, end_costly, _names),
     Rule(ReachBudget, reach_budget, lambda command: ReadSet(services=(command.budget,))),
 )

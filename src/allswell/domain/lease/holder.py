@@ -72,7 +72,7 @@ from allswell.domain.rules.command import (
     Verified,
 )
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import ASKING, Decision, ReadSet, RowReads, RowSnapshot, Rule
+from allswell.domain.rules.rule import ASKING, Decision, ReadSet, RowReads, RowSnapshot, Rule, past_of
 from allswell.domain.run.run import Run
 from allswell.domain.service.retry import (
     TASK_RULES,
@@ -663,8 +663,7 @@ def _names_of_ask(command: Ask) -> ReadSet:
 
 
 def _names_of_failure(command: Fail) -> ReadSet:
-    task = (command.task,)
-    return ReadSet(held=task, agents=(command.agent,), runs_of=task, services=command.failure.services)
+    return {**_names_with_run(command), "services": command.failure.services}
 
 
 def _names_of_request(command: Delegate | SendRequest) -> ReadSet:
@@ -690,16 +689,6 @@ def _names_of_mesh_request(command: SendRequest) -> ReadSet:
 
 def _names_of_renewal(command: CheckIn) -> ReadSet:
     return ReadSet(leases=(command.task,), agents=(command.agent,) if command.proof else ())
-
-
-def past_of(command: LeaseCommand, situation: RowSnapshot) -> RowReads | None:
-    """The attempt that a word names, where that is not the current one: it may be a repetition, or late."""
-    case = situation.cases.get(command.task)
-    if case is None or (case.lease is not None and case.lease.token == command.token):
-        return None
-    if command.token.bit_length() >= 63:
-        return None
-    return RowReads(attempts=((command.task, command.token),))
 
 
 HOLDER_RULES = (
@@ -754,12 +743,7 @@ def _reads(command: Verified, situation: RowSnapshot) -> RowReads | None:
     return RowReads(past.attempts, _asked(case))
 
 
-def _names_of_verdict(command: Verified) -> ReadSet:
-    task = (command.task,)
-    return ReadSet(held=task, agents=(command.agent,), runs_of=task)
-
-
-VERDICT_RULES = (Rule(Verified, verified, _names_of_verdict, reads=_reads),)
+VERDICT_RULES = (Rule(Verified, verified, _names_with_run, reads=_reads),)
 
 
 def check_given_back(delay: int) -> None:

@@ -28,7 +28,7 @@ from allswell.domain.mesh.health import charged, concerned, target
 from allswell.domain.mesh.routing import agent_of, family, may_be_asked, role_of
 from allswell.domain.rules.command import Claim, Decline, MoveOn, NoteListed, Respond
 from allswell.domain.rules.event import Event
-from allswell.domain.rules.rule import Decision, ReadSet, RowReads, RowSearch, RowSnapshot, Rule
+from allswell.domain.rules.rule import Decision, ReadSet, RowSearch, RowSnapshot, Rule, past_of
 from allswell.domain.task.aggregate import TaskAggregate, TaskChange, end_attempt, end_task, event, requeue
 from allswell.domain.task.model import OPEN, RequestAnswer, RequestRecord, RequestSpec, State, Task
 from allswell.domain.task.submit import check_name, check_text
@@ -310,14 +310,6 @@ def _names_given(command: MoveOn, found: Mapping[RowSearch, Sequence[str]]) -> R
     return ReadSet(held=given, payloads=given, health=concerned(found.get(target(command.request), ())))
 
 
-def _attempt(command: MoveOn, situation: RowSnapshot) -> RowReads | None:
-    """The attempt that asked, once it is over."""
-    case = situation.cases.get(command.task)
-    if case is None or (case.lease is not None and case.lease.token == command.token):
-        return None
-    return RowReads(attempts=((command.task, command.token),))
-
-
 def _names_of_listing(command: NoteListed) -> ReadSet:
     return ReadSet(held=command.requests)
 
@@ -330,5 +322,5 @@ RULES = (
     Rule(Respond, respond, _names_of_answer),
     Rule(Decline, decline, _names_of_answer),
     Rule(NoteListed, note_listed, _names_of_listing),
-    Rule(MoveOn, move_on, _names, _names_given, _attempt, last=True),
+    Rule(MoveOn, move_on, _names, _names_given, past_of, last=True),
 )

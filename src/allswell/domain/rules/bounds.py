@@ -8,7 +8,7 @@ The checks of a command are made from its types:
 
 -   Ids, tokens and moments have bounds by their type (`BY_TYPE`). Those of rows that exist already may have any shape
     that can be typed, so that rows made by earlier versions can still be named; those that name a *new* row are of a
-    few letters only (`_NEW_RUN`, `check_id`), because files are named after them (`ids.file_name`): letters,
+    few letters only (`NEW_RUN`, `check_id`), because files are named after them (`ids.file_name`): letters,
     digits, `_` and `-`. Ids of runs and questions may have dots inside, and so do those of requests: their dot parts
     the asker's id from the request's own mark, and every version on a store finds the rows to lock by it
     (`asker_of`). No part between dots is empty, so none is `..` or hidden.
@@ -351,10 +351,10 @@ def _check_budget(name: str, where: str) -> None:
 # --- the bounds -------------------------------------------------------------------------------------------------------
 
 _NAME, _NAME_OR_NONE, _REFERENCE = NameBound(), NameBound(empty=True), RowReference()
-_SERVICE = CheckedBound(_NAME, check_service)
-_NEW_RUN = CheckedBound(_REFERENCE, lambda id_, _: check_run_id(id_))
-_NEW_TASK = CheckedBound(_REFERENCE, lambda id_, _: check_id(id_))
-_BUDGET = CheckedBound(_NAME, _check_budget)
+SERVICE_NAME = CheckedBound(_NAME, check_service)
+NEW_RUN = CheckedBound(_REFERENCE, lambda id_, _: check_run_id(id_))
+NEW_TASK = CheckedBound(_REFERENCE, lambda id_, _: check_id(id_))
+BUDGET_NAME = CheckedBound(_NAME, _check_budget)
 _LENGTH = IntegerBound(0, LONGEST, "bad_duration", "a length of time in milliseconds")
 _POSITIVE = IntegerBound(1, LONGEST, "bad_duration", "a positive timeout in milliseconds")
 _LEASE = IntegerBound(LENGTH_MIN, LONGEST, "bad_lease", "a length of time in milliseconds")
@@ -404,7 +404,7 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
     Failure: {
         "message": _NOTE,
         "retry_after": _LENGTH,
-        "services": ListBound(LISTED_MAX, _SERVICE),
+        "services": ListBound(LISTED_MAX, SERVICE_NAME),
         "status": IntegerBound(0, 999),
     },
     Release: {"reason": _NOTE, "delay": _LENGTH},
@@ -458,19 +458,19 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "max_cost": _MONEY,
         "max_tokens": _TOKENS,
     },
-    OpenRun: {"run": _NEW_RUN, "name": _NAME, "timeout": _POSITIVE},
+    OpenRun: {"run": NEW_RUN, "name": _NAME, "timeout": _POSITIVE},
     EndRun: {"reason": TextBound(REASON_MAX)},
     AcquireFlow: {"flow": FigureRules(NewTask, check_flow), "length": _LEASE},
-    RecordStep: {"step": _NEW_TASK, "name": _NAME, "payload": _JSON, "result": _JSON, "elapsed": _LENGTH},
-    Admit: {"service": _SERVICE},
-    Permit: {"service": _SERVICE, "generation": IntegerBound(0, COUNT_MAX)},
-    Park: {"service": _SERVICE, "delay": _LENGTH},
-    Unpark: {"service": _SERVICE, "by": _NAME},
-    AskForHelp: {"service": _SERVICE, "reason": _NOTE, "message": _NOTE},
+    RecordStep: {"step": NEW_TASK, "name": _NAME, "payload": _JSON, "result": _JSON, "elapsed": _LENGTH},
+    Admit: {"service": SERVICE_NAME},
+    Permit: {"service": SERVICE_NAME, "generation": IntegerBound(0, COUNT_MAX)},
+    Park: {"service": SERVICE_NAME, "delay": _LENGTH},
+    Unpark: {"service": SERVICE_NAME, "by": _NAME},
+    AskForHelp: {"service": SERVICE_NAME, "reason": _NOTE, "message": _NOTE},
     Event: {"kind": _NAME, "data": DataBound(EVENT_MAX)},
     Expense: {"cost": _MONEY, "given": _TOKENS, "written": _TOKENS},
     ReachBudget: {
-        "budget": _BUDGET,
+        "budget": BUDGET_NAME,
         "spent": IntegerBound(0, TOKEN_MAX, "bad_cost"),
         "limit": IntegerBound(1, TOKEN_MAX, "bad_cost"),
         "name": _NAME_OR_NONE,
@@ -479,10 +479,10 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         ("requests", "questions", "bytes", "key_requests", "key_questions", "key_bytes"), IntegerBound(0, COUNT_MAX)
     ),
     ResubmittedTask: {
-        "id": _NEW_TASK,
+        "id": NEW_TASK,
         "needs": ListBound(NEEDS_MAX, ListBound(NEEDS_MAX, _REFERENCE)),
         "role": _NAME_OR_NONE,
-        "services": ListBound(LISTED_MAX, _SERVICE),
+        "services": ListBound(LISTED_MAX, SERVICE_NAME),
     },
     Resubmit: {"renewals": ListBound(RENEWALS_MAX, code="too_many_tasks"), "by": _NAME_OR_NONE},
     DismissQuestion: {"by": _NAME},

@@ -22,7 +22,7 @@ from allswell.domain.agents.cost import ExpenseRow
 from allswell.domain.ids import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.lease.model import Agent, AgentRecord, LeaseRow
 from allswell.domain.question import Question
-from allswell.domain.rules.command import Claim
+from allswell.domain.rules.command import Claim, LeaseCommand
 from allswell.domain.rules.event import Event
 from allswell.domain.run.run import Fanout, Run
 from allswell.domain.service.service import ServiceRow
@@ -181,6 +181,16 @@ class RowSnapshot(msgspec.Struct, frozen=True):
     def service(self, name: str) -> ServiceRow:
         """A service as it stands now; one that nothing was ever held against has no row yet."""
         return self.services.get(name) or ServiceRow(name)
+
+
+def past_of(command: LeaseCommand, situation: RowSnapshot) -> RowReads | None:
+    """The attempt that a word names, where that is not the current one: it may be a repetition, or late."""
+    case = situation.cases.get(command.task)
+    if case is None or (case.lease is not None and case.lease.token == command.token):
+        return None
+    if command.token.bit_length() >= 63:
+        return None
+    return RowReads(attempts=((command.task, command.token),))
 
 
 # A decision: everything that one command comes to, as a value. All of it is entered, or, where it is refused, nothing.

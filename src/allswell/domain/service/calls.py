@@ -12,6 +12,9 @@ questions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 from msgspec.structs import replace
 
@@ -316,10 +319,6 @@ def decision(decided: ServiceDecision) -> Decision:
     )
 
 
-def _row(situation: RowSnapshot, service: str) -> ServiceRow:
-    return situation.service(service)
-
-
 def _asked(situation: RowSnapshot, row: ServiceRow) -> Question | None:
     """The question that is open about a service's failures."""
     id_ = open_question(row)
@@ -327,33 +326,22 @@ def _asked(situation: RowSnapshot, row: ServiceRow) -> Question | None:
 
 
 def _admit(situation: RowSnapshot, command: Admit) -> Decision:
-    row = _row(situation, command.service)
+    row = situation.service(command.service)
     return decision(admit(row, _asked(situation, row), command, situation.now))
 
 
 def _report(situation: RowSnapshot, command: Report) -> Decision:
-    row = _row(situation, command.permit.service)
+    row = situation.service(command.permit.service)
     return decision(report(row, _asked(situation, row), command, situation.now))
 
 
-def _pause(situation: RowSnapshot, command: Park) -> Decision:
-    return decision(pause(_row(situation, command.service), command, situation.now))
-
-
-def _unpark(situation: RowSnapshot, command: Unpark) -> Decision:
-    return decision(unpark(_row(situation, command.service), command, situation.now))
-
-
-def _ask_for_help(situation: RowSnapshot, command: AskForHelp) -> Decision:
-    return decision(ask_for_help(_row(situation, command.service), command, situation.now))
+def _alone(decide: Callable[[ServiceRow, Any, Millis], ServiceDecision]) -> Callable[[RowSnapshot, Any], Decision]:
+    """A rule that is about a service's row and nothing else."""
+    return lambda situation, command: decision(decide(situation.service(command.service), command, situation.now))
 
 
 def _names(command: Admit | Park | Unpark | AskForHelp) -> ReadSet:
     return ReadSet(services=(command.service,))
-
-
-def _names_of_report(command: Report) -> ReadSet:
-    return ReadSet(services=(command.permit.service,))
 
 
 def _reads(command: Admit | Report, situation: RowSnapshot) -> RowReads | None:
@@ -365,13 +353,8 @@ def _reads(command: Admit | Report, situation: RowSnapshot) -> RowReads | None:
 
 RULES = (
     Rule(Admit, _admit, _names, reads=_reads),
-    Rule(
-        Report,
-        _report,
-        _names_of_report,
-        reads=_reads,
-    ),
-    Rule(Park, _pause, _names),
-    Rule(Unpark, _unpark, _names),
-    Rule(AskForHelp, _ask_for_help, _names),
+    Rule(Report, _report, lambda command: ReadSet(services=(command.permit.service,)), reads=_reads),
+    Rule(Park, _alone(pause), _names),
+    Rule(Unpark, _alone(unpark), _names),
+    Rule(AskForHelp, _alone(ask_for_help), _names),
 )

@@ -59,7 +59,8 @@ from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
-# What can be looked at without a transaction: committed rows only, and nobody is waited for.
+# What can be looked at without a transaction: committed rows only, and no writer is waited for. What each view tells,
+# `store/views.py` says.
 
 
 class MemoryViews(Views):
@@ -78,14 +79,12 @@ class MemoryViews(Views):
         return answer
 
     def _agenda(self, _: ViewAgenda) -> SweepAgenda:
-        """What a sweeper has to do, and when."""
         tables = self.database.tables
         first = tables.timer_order[0][0] if tables.timer_order else None
         now, stands = self.database.see()
         return SweepAgenda(now, first, bool(tables.spreads), stands, next(iter(tables.spreads), ""))
 
     def _tasks(self, query: ViewTasks) -> list[TaskRow]:
-        """Tasks by id, a page at a time."""
         which = query.which
         tables = self.database.tables
         among: Collection[TaskId] = tables.open_tasks if which.open else tables.tasks
@@ -129,16 +128,13 @@ class MemoryViews(Views):
         )
 
     def _task(self, query: ViewTask) -> TaskRow | None:
-        """One task."""
         return self._row(query.task) if query.task in self.database.tables.tasks else None
 
     def _payload(self, query: ViewPayload) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
         tables = self.database.tables
         return tables.payloads.get(query.task), tables.results.get(query.task)
 
     def _results(self, query: ViewResults) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done."""
         tables = self.database.tables
         done = (
             task.id
@@ -148,16 +144,13 @@ class MemoryViews(Views):
         return [(id_, tables.results.get(id_, "null")) for id_ in nsmallest(query.limit, done)]
 
     def _attempts(self, query: ViewAttempts) -> list[Attempt]:
-        """A task's ended attempts, the oldest first."""
         tables = self.database.tables
         return [tables.attempts[(query.task, token)] for token in tables.attempts_of.get(query.task, ())]
 
     def _expenses(self, query: ViewExpenses) -> list[ExpenseRow]:
-        """What the attempts at a task have cost."""
         return list(self.database.tables.expenses.get(query.task, ()))
 
     def _spent(self, query: ViewSpent) -> dict[str, Spent]:
-        """The sums of what attempts have cost."""
         found: dict[str, list[ExpenseRow]] = {}
         for row in (row for told in self.database.tables.expenses.values() for row in told):
             key = "" if query.by == "all" else getattr(row, query.by)
@@ -166,38 +159,30 @@ class MemoryViews(Views):
         return {key: together(rows) for key, rows in found.items()}
 
     def _questions(self, query: ViewQuestions) -> list[Question]:
-        """Questions, the oldest first."""
         questions = self.database.tables.questions.values()
         found = [question for question in questions if not query.open_only or question.closed_at is None]
         return nsmallest(query.limit, found, key=lambda question: (question.asked_at, question.id))
 
     def _question(self, query: ViewQuestion) -> Question | None:
-        """One question."""
         return self.database.tables.questions.get(query.question)
 
     def _runs(self, query: ViewRuns) -> list[Run]:
-        """Runs, the newest first."""
         runs = self.database.tables.runs.values()
         return sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)[: query.limit]
 
     def _run(self, query: ViewRun) -> Run | None:
-        """One run."""
         return self.database.tables.runs.get(query.run)
 
     def _agents(self, _: ViewAgents) -> list[Agent]:
-        """Agents that something is held against."""
         return sorted(self.database.tables.agents.values(), key=lambda agent: agent.id)
 
     def _health(self, _: ViewHealth) -> dict[str, AgentRecord]:
-        """What requests say of agents."""
         return dict(self.database.tables.health)
 
     def _services(self, _: ViewServices) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
         return dict(self.database.tables.services)
 
     def _counts(self, _: ViewCounts) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
         counts: dict[str, int] = {}
         for id_ in self.database.tables.tasks:
             stands = str(self.database.tables.stands(id_))
@@ -217,11 +202,9 @@ class MemoryViews(Views):
         return self.database.journal(query.after, query.limit)
 
     def _cursor(self, query: ViewCursor) -> Position:
-        """Where a follower has got to."""
         return self.database.cursors.get(query.follower, Position())
 
     def _cursors(self, _: ViewCursors) -> dict[str, Position]:
-        """Where every follower has got to."""
         return dict(self.database.cursors)
 
     async def advance(self, follower: str, position: Position) -> None:
@@ -261,7 +244,6 @@ class MemoryViews(Views):
             kept.pop((one.sink, one.place), None)
 
     def _deliveries(self, query: ViewDeliveries) -> list[Delivery]:
-        """What is still to be delivered or was given up, in its order."""
         which = query.which
         kept = self.database.deliveries
         found = [
@@ -274,7 +256,6 @@ class MemoryViews(Views):
         return found[: which.limit]
 
     def _kept(self, query: ViewKept) -> dict[str, str]:
-        """What the watch keeps about itself under keys that begin so."""
         return {key: value for key, value in sorted(self.database.kept.items()) if key.startswith(query.prefix)}
 
     async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
@@ -286,7 +267,6 @@ class MemoryViews(Views):
         return True
 
     def _value(self, query: ViewValue) -> str | None:
-        """What the watch keeps about itself."""
         return self.database.kept.get(query.key)
 
     async def put(self, key: str, value: str) -> None:

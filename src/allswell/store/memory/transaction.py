@@ -9,8 +9,7 @@ but rolling back is left.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from heapq import merge, nsmallest
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -396,12 +395,11 @@ _MADE_UNSEEN = (LockKind.RUN, LockKind.SERVICE, LockKind.TASK, LockKind.AGENT, L
 
 
 def _statement(
-    method: Callable[Concatenate[MemoryTransaction, P], Awaitable[T]],
+    method: Callable[Concatenate[MemoryTransaction, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[MemoryTransaction, P], Coroutine[Any, Any, T]]:
     """A statement of a transaction: others get their turn first; it says that one is at work, and that it failed."""
 
-    @wraps(method)
-    async def statement(self: MemoryTransaction, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def statement(self: MemoryTransaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.spoiled is not None:
             raise self.spoiled
         self.inside = True

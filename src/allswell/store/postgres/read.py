@@ -7,6 +7,7 @@ timer, waits) changes only under its lock and is read by a later statement, neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -17,7 +18,7 @@ from allswell.domain.run.run import Run
 from allswell.domain.task.model import OPEN, Attempt, ReadyTask, WaitState
 from allswell.store.port import FIELDS, LockKind, RowRequest, Rows
 from allswell.store.postgres.connection_thread import SQL
-from allswell.store.postgres.pipeline import ServerAnswer, Statement
+from allswell.store.postgres.pipeline import Row, ServerAnswer, Statement
 from allswell.store.postgres.values import (
     LEASE_COLUMNS,
     TASK_COLUMNS,
@@ -171,10 +172,6 @@ def among(rows: Rows, wanted: RowRequest) -> Rows:
     )
 
 
-def _fill_tasks(rows: Rows, answer: ServerAnswer) -> None:
-    rows.tasks = {row[0]: task_of(row) for row in answer.fetchall()}
-
-
 def fill_places(rows: Rows, answer: ServerAnswer) -> None:
     """Where tasks stand."""
     for id_, lane, rank, due in answer.fetchall():
@@ -217,10 +214,6 @@ def _fill_awaited(rows: Rows, answer: ServerAnswer) -> None:
     rows.awaited = {row[0] for row in answer.fetchall()}
 
 
-def _fill_payloads(rows: Rows, answer: ServerAnswer) -> None:
-    rows.payloads = {row[0]: row[1] for row in answer.fetchall()}
-
-
 def _fill_bars(rows: Rows, answer: ServerAnswer) -> None:
     for task, agent in answer.fetchall():
         rows.bars.setdefault(task, set()).add(agent)
@@ -231,38 +224,27 @@ def _fill_expenses(rows: Rows, answer: ServerAnswer) -> None:
         rows.expenses.setdefault(row[0], []).append(ExpenseRow(*row))
 
 
-def _fill_spreads(rows: Rows, answer: ServerAnswer) -> None:
-    rows.spreads = {row[0]: spread_of(row) for row in answer.fetchall()}
-
-
-def _fill_runs(rows: Rows, answer: ServerAnswer) -> None:
-    rows.runs = {row[0]: Run(*row) for row in answer.fetchall()}
-
-
-def _fill_services(rows: Rows, answer: ServerAnswer) -> None:
-    rows.services = {service.id: service for service in map(service_of, answer.fetchall())}
-
-
-def _fill_agents(rows: Rows, answer: ServerAnswer) -> None:
-    rows.agents = {row[0]: Agent(*row) for row in answer.fetchall()}
-
-
 def _fill_health(rows: Rows, answer: ServerAnswer) -> None:
     rows.health = health_of(answer.fetchall())
 
 
-def _fill_questions(rows: Rows, answer: ServerAnswer) -> None:
-    rows.questions = {row[0]: question_of(row) for row in answer.fetchall()}
+def _by_first(field: str, made_of: Callable[[Row], object]) -> Fill:
+    """Rows by what stands in their first column, into this field."""
+
+    def fill(rows: Rows, answer: ServerAnswer) -> None:
+        setattr(rows, field, {row[0]: made_of(row) for row in answer.fetchall()})
+
+    return fill
 
 
 _LOCKED_BY: Mapping[LockKind, tuple[str, Fill]] = {
-    LockKind.SPREAD: ("read_spreads", _fill_spreads),
-    LockKind.RUN: ("read_runs", _fill_runs),
-    LockKind.SERVICE: ("read_services", _fill_services),
-    LockKind.AGENT: ("read_agents", _fill_agents),
+    LockKind.SPREAD: ("read_spreads", _by_first("spreads", spread_of)),
+    LockKind.RUN: ("read_runs", _by_first("runs", lambda row: Run(*row))),
+    LockKind.SERVICE: ("read_services", _by_first("services", service_of)),
+    LockKind.AGENT: ("read_agents", _by_first("agents", lambda row: Agent(*row))),
     LockKind.HEALTH: ("read_health", _fill_health),
-    LockKind.QUESTION: ("read_questions", _fill_questions),
-    LockKind.TASK: ("read_tasks", _fill_tasks),
+    LockKind.QUESTION: ("read_questions", _by_first("questions", question_of)),
+    LockKind.TASK: ("read_tasks", _by_first("tasks", task_of)),
     LockKind.LEASE: ("read_leases", _fill_leases),
 }
 """What reads a kind, and locks it."""
@@ -271,7 +253,7 @@ _BY_ID: tuple[tuple[str, str, Fill], ...] = (
     ("tasks", "read_places", fill_places),
     ("tasks", "read_waits", fill_waits),
     ("awaited", "read_awaited", _fill_awaited),
-    ("payloads", "read_payloads", _fill_payloads),
+    ("payloads", "read_payloads", _by_first("payloads", itemgetter(1))),
     ("bars", "read_bars", _fill_bars),
     ("expenses", "read_expenses", _fill_expenses),
 )

@@ -1,4 +1,7 @@
-"""What can be looked at without a transaction: each view is one round trip with one snapshot, on a desk of its own."""
+"""What can be looked at without a transaction: each view is one round trip with one snapshot, on a desk of its own.
+
+What each of them tells, `store/views.py` says.
+"""
 
 from __future__ import annotations
 
@@ -148,12 +151,10 @@ class PostgresViews(Views):
         return answer
 
     async def _agenda(self, _: ViewAgenda) -> SweepAgenda:
-        """What a sweeper has to do, and when."""
         ((moment, due, spread),) = await self._rows("view_agenda")
         return SweepAgenda(self._clock.see(moment), due, spread is not None, spread=spread or "")
 
     async def _tasks(self, query: ViewTasks) -> list[TaskRow]:
-        """Tasks by id, a page at a time."""
         which = query.which
         alone = which.states[0] if len(which.states) == 1 and which.states[0] in _STANDING else None
         states = texts(which.states) if which.states and alone is None else None
@@ -172,24 +173,20 @@ class PostgresViews(Views):
         return [task_row_of(row) for row in rows]
 
     async def _task(self, query: ViewTask) -> TaskRow | None:
-        """One task."""
         (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_one_id']}", (query.task,)))
         return task_row_of(rows[0]) if rows else None
 
     async def _payload(self, query: ViewPayload) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
         rows = await self._rows("view_payload", query.task)
         return (rows[0][0], rows[0][1]) if rows else (None, None)
 
     async def _results(self, query: ViewResults) -> list[tuple[TaskId, str]]:
-        """The results of a run's tasks of one role that are done."""
         return [
             (row[0], row[1])
             for row in await self._rows("view_results", query.run, query.role, query.after, query.limit)
         ]
 
     async def _attempts(self, query: ViewAttempts) -> list[Attempt]:
-        """A task's ended attempts, the oldest first."""
         kept, rows = await self._look(
             (SQL["read_first_attempts"], (texts([query.task]),)), (SQL["view_attempts"], (query.task,))
         )
@@ -199,47 +196,37 @@ class PostgresViews(Views):
         return list(found.values())
 
     async def _expenses(self, query: ViewExpenses) -> list[ExpenseRow]:
-        """What the attempts at a task have cost."""
         return [ExpenseRow(*row) for row in await self._rows("read_expenses", texts([query.task]))]
 
     async def _spent(self, query: ViewSpent) -> dict[str, Spent]:
-        """The sums of what attempts have cost."""
         rows = await self._rows(f"spent_by_{query.by}", texts(list(query.keys)), query.since)
         return {row[0]: Spent(*row[1:]) for row in rows}
 
     async def _questions(self, query: ViewQuestions) -> list[Question]:
-        """Questions, the oldest first."""
         rows = await self._rows("view_open_questions" if query.open_only else "view_questions", query.limit)
         return [question_of(row) for row in rows]
 
     async def _question(self, query: ViewQuestion) -> Question | None:
-        """One question."""
         rows = await self._rows("read_questions", texts([query.question]))
         return question_of(rows[0]) if rows else None
 
     async def _runs(self, query: ViewRuns) -> list[Run]:
-        """Runs, the newest first."""
         return [Run(*row) for row in await self._rows("view_runs", query.limit)]
 
     async def _run(self, query: ViewRun) -> Run | None:
-        """One run."""
         rows = await self._rows("read_runs", texts([query.run]))
         return Run(*rows[0]) if rows else None
 
     async def _health(self, _: ViewHealth) -> dict[str, AgentRecord]:
-        """What requests say of agents."""
         return health_of(await self._rows("view_health"))
 
     async def _agents(self, _: ViewAgents) -> list[Agent]:
-        """Agents that something is held against."""
         return [Agent(*row) for row in await self._rows("view_agents")]
 
     async def _services(self, _: ViewServices) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
         return {service.id: service for service in map(service_of, await self._rows("services"))}
 
     async def _counts(self, _: ViewCounts) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
         ((unended, held, waiting, ready),), ended = await self._look(
             (SQL["view_open_counts"], ()), (SQL["view_ended_counts"], ())
         )
@@ -270,26 +257,21 @@ class PostgresViews(Views):
         return found[: query.limit]
 
     async def _cursor(self, query: ViewCursor) -> Position:
-        """Where a follower has got to."""
         rows = await self._rows("select_cursor", query.follower)
         return Position(*rows[0]) if rows else Position()
 
     async def _cursors(self, _: ViewCursors) -> dict[str, Position]:
-        """Where every follower has got to."""
         return {follower: Position(xid, id_) for follower, xid, id_ in await self._rows("view_cursors")}
 
     async def _deliveries(self, query: ViewDeliveries) -> list[Delivery]:
-        """What is still to be delivered or was given up, in its order."""
         which = query.which
         asked = which.sink, which.target, which.given_up, which.limit
         return [delivery_of(row) for row in await self._rows("view_deliveries", *asked)]
 
     async def _kept(self, query: ViewKept) -> dict[str, str]:
-        """What the watch keeps about itself under keys that begin so."""
         return dict(await self._rows("view_kept", query.prefix))
 
     async def _value(self, query: ViewValue) -> str | None:
-        """What the watch keeps about itself under a key."""
         rows = await self._rows("read_kept", query.key)
         return rows[0][0] if rows else None
 

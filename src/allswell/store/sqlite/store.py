@@ -21,7 +21,7 @@ from allswell.store.port import CommitUnknown, Decide, Hearer, Transaction, Wake
 from allswell.store.sqlite import paths, views
 from allswell.store.sqlite.connection import connect, connect_reader, translated
 from allswell.store.sqlite.paths import make_empty
-from allswell.store.sqlite.transaction import SqliteTransaction
+from allswell.store.sqlite.transaction import SqliteTransaction, compare_and_set
 from allswell.store.sqlite.transport import DatagramTransport
 from allswell.store.sqlite.writer import SqliteStepWriter, Unit, Writer
 from allswell.store.thread import WorkThread
@@ -244,54 +244,44 @@ class SqliteStore(Views):
 
     async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
         """The lane of each (role, services), made if it is new."""
-
-        async def work(tx: SqliteTransaction) -> list[int]:
-            return [tx.intern_lane(role, services) for role, services in wanted]
-
-        return await self._write_again(work)
+        return await self._write_again(lambda tx: [tx.intern_lane(role, services) for role, services in wanted])
 
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
-
-        async def work(tx: SqliteTransaction) -> None:
-            tx.advance(follower, position.xid, position.id)
-
-        await self._write_again(work)
+        await self._write_again(lambda tx: tx.advance(follower, position.xid, position.id))
 
     async def enlist(
         self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str = ""
     ) -> bool:
         """Keep new deliveries, move a follower's cursor and keep its memory: all of it or nothing."""
-        return await self._write_again(lambda tx: tx.enlist(follower, after, upto, deliveries, memory))
+        return await self._write_again(
+            lambda tx: views.enlist(tx.connection, follower, after, upto, deliveries, memory)
+        )
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
         """Write deliveries as they are now, and forget those that are gone."""
-        await self._write_again(lambda tx: tx.revise(changed, gone))
+        await self._write_again(lambda tx: views.revise(tx.connection, changed, gone))
 
     async def forget(self, follower: str, sink: str) -> None:
         """Forget a follower with all that is kept of it."""
-        await self._write_again(lambda tx: tx.forget(follower, sink))
+        await self._write_again(lambda tx: views.forget(tx.connection, follower, sink))
 
     async def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""
-
-        async def work(tx: SqliteTransaction) -> bool:
-            return tx.compare_and_set(key, before, after)
-
-        return await self._write_again(work)
+        return await self._write_again(lambda tx: compare_and_set(tx.connection, key, before, after))
 
     async def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""
+        await self._write_again(lambda tx: tx.put(key, value))
 
-        async def work(tx: SqliteTransaction) -> None:
-            tx.put(key, value)
-
-        await self._write_again(work)
-
-    async def _write_again(self, work: Callable[[SqliteTransaction], Coroutine[Any, Any, T]]) -> T:
+    async def _write_again(self, work: Callable[[SqliteTransaction], T]) -> T:
         """Write what may be written twice: whether a lost commit took place does not matter."""
+
+        async def unit(tx: SqliteTransaction) -> T:
+            return work(tx)
+
         try:
-            return await self._write(work, durable=True)
+            return await self._write(unit, durable=True)
         except CommitUnknown:
             raise Unavailable("the disk did not answer to a commit (answer_timeout)") from None
 

@@ -20,8 +20,6 @@ from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, T
 from allswell.domain.lease.clock_change import ClockAdjustment
 from allswell.domain.lease.model import LeaseRow
 from allswell.domain.mesh.request import awaited_requests
-from allswell.domain.notify.delivery import Delivery
-from allswell.domain.rules.event import Position
 from allswell.domain.rules.rule import AwaitedRequest
 from allswell.domain.run.run import Run
 from allswell.domain.service.service import ServiceRow
@@ -29,7 +27,7 @@ from allswell.domain.task.model import Attempt, Lane, ReadyTask, WaitState
 from allswell.errors import Bug
 from allswell.store.clock import DISTANCE, SETTLING, ClockMoveWrites, ClockReading, DueTimer, StoreClock, settling_of
 from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowConflict, RowRequest, Rows
-from allswell.store.sqlite import rows, views
+from allswell.store.sqlite import rows
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import NEWEST, SQL, check_writer
 from allswell.store.sqlite.rows import Row, text
@@ -129,34 +127,34 @@ def _widened(name: str, size: int) -> str:
 class RunQueries:
     """The part of a transaction that is about runs, and about who waits for whom."""
 
-    _connection: sqlite3.Connection
+    connection: sqlite3.Connection
 
     async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
         """Runs as they are in this transaction."""
-        found = self._connection.execute(SQL["read_run"], (rows.text(ids),)).fetchall()
+        found = self.connection.execute(SQL["read_run"], (rows.text(ids),)).fetchall()
         return {row[0]: Run(*row) for row in found}
 
     async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
         """In which runs these tasks are."""
-        return dict(self._connection.execute(SQL["find_runs"], (rows.text(tasks),)).fetchall())
+        return dict(self.connection.execute(SQL["find_runs"], (rows.text(tasks),)).fetchall())
 
     async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
         """Tasks of a run that somebody holds, by id."""
-        found = self._connection.execute(SQL["find_held"], (run, after, limit)).fetchall()
+        found = self.connection.execute(SQL["find_held"], (run, after, limit)).fetchall()
         return [TaskId(row[0]) for row in found]
 
     async def find_target(self, task: TaskId) -> Sequence[str]:
         """A task's role, and who holds it."""
-        found = self._connection.execute(SQL["find_target"], (task,)).fetchall()
+        found = self.connection.execute(SQL["find_target"], (task,)).fetchall()
         return [name for row in found for name in row if name is not None]
 
     async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; nobody else can ask before this is over."""
-        found = self._connection.execute(SQL["find_asking"]).fetchall()
+        found = self.connection.execute(SQL["find_asking"]).fetchall()
         return awaited_requests(map(rows.task, found), self._tokens_of)
 
     def _tokens_of(self, tasks: Sequence[TaskId]) -> dict[TaskId, Token]:
-        return dict(self._connection.execute(SQL["find_tokens"], (rows.text(tasks),)).fetchall())
+        return dict(self.connection.execute(SQL["find_tokens"], (rows.text(tasks),)).fetchall())
 
 
 # The lanes that a process has read: they are never changed or removed, so each is read once.
@@ -224,7 +222,7 @@ class SqliteTransaction(RunQueries):
     """A unit of work between `BEGIN IMMEDIATE` and `COMMIT`."""
 
     def __init__(self, connection: sqlite3.Connection, clock: StoreClock, known: KnownLanes, cache: RowCache) -> None:
-        self._connection = connection
+        self.connection = connection
         self._cache = cache
         cache.begin(connection.execute("PRAGMA data_version").fetchone()[0])
         if cache.last is None:
@@ -260,12 +258,12 @@ class SqliteTransaction(RunQueries):
 
     async def clocks(self) -> ClockReading:
         """The clocks, whatever they say."""
-        return clocks(self._connection, self._clock, self._newest()[0])
+        return clocks(self.connection, self._clock, self._newest()[0])
 
     def _newest(self) -> tuple[int, int, ClockAdjustment]:
         """The moment and the number of the newest event, and whether the clock is being settled."""
         if self._cache.last is None:
-            self._cache.last = last_of(self._connection)
+            self._cache.last = last_of(self.connection)
         return self._cache.last
 
     async def lock_and_read(self, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
@@ -352,7 +350,7 @@ class SqliteTransaction(RunQueries):
             self._add(changes, kept)
             self._cache.note(changes)
             if changes.moved is not None:
-                move(self._connection, changes.moved)
+                move(self.connection, changes.moved)
                 self._cache.clear()
         except BaseException:
             self._spoiled = True
@@ -370,9 +368,9 @@ class SqliteTransaction(RunQueries):
             if stays := [*filterfalse(gone.__contains__, changes.drop_timers)]:
                 self._delete("take_timer", stays)
         if changes.drop_waits:
-            self._connection.executemany(SQL["delete_wait"], map(astuple, changes.drop_waits))
+            self.connection.executemany(SQL["delete_wait"], map(astuple, changes.drop_waits))
         if changes.drop_bars:
-            self._connection.executemany(SQL["delete_bar"], map(astuple, changes.drop_bars))
+            self.connection.executemany(SQL["delete_bar"], map(astuple, changes.drop_bars))
         if changes.drop_agents:
             self._delete("delete_agent", changes.drop_agents)
         if changes.drop_spreads:
@@ -407,7 +405,7 @@ class SqliteTransaction(RunQueries):
     def _keep_late(self, late_attempts: Sequence[Attempt]) -> None:
         """Note what came late; a first attempt that its task's row keeps gets a row of its own for it."""
         for late in late_attempts:
-            if self._connection.execute(SQL["update_late"], rows.late_update(late)).rowcount:
+            if self.connection.execute(SQL["update_late"], rows.late_update(late)).rowcount:
                 continue
             found = self._by_id("read_first_attempt", [late.task]) if late.token == 1 else []
             if not found:
@@ -425,7 +423,7 @@ class SqliteTransaction(RunQueries):
             self._insert_first("insert_recorded", list(map(rows.recorded, changes.recorded)))
         if changes.new_ready:
             places = [((ready.lane, ready.rank), ready.task) for ready in changes.new_ready]
-            insert_alike(self._connection, "insert_ready", places)
+            insert_alike(self.connection, "insert_ready", places)
         if changes.new_waits:
             self._insert("insert_wait", list(map(astuple, changes.new_waits)))
         if changes.new_bars:
@@ -433,7 +431,7 @@ class SqliteTransaction(RunQueries):
         if changes.new_leases:
             due: dict[str, int] = dict(changes.timers)
             leases = [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
-            insert_alike(self._connection, "insert_lease", leases)
+            insert_alike(self.connection, "insert_lease", leases)
         if len(changes.new_attempts) > len(kept):
             others = [rows.new_attempt(ended) for ended in changes.new_attempts if kept.get(ended.task) is not ended]
             self._insert("insert_attempt", others)
@@ -460,12 +458,12 @@ class SqliteTransaction(RunQueries):
         """All lanes, and the services that something is or was held against."""
         known, cache = self._known, self._cache
         if not cache.lanes_known:
-            for row in self._connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
+            for row in self.connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
                 known.lanes.append(rows.lane(row))
                 known.last = row[0]
             cache.lanes_known = True
         if cache.services is None:
-            cache.services = rows.services(self._connection.execute(SQL["read_services"]).fetchall())
+            cache.services = rows.services(self.connection.execute(SQL["read_services"]).fetchall())
         return known.lanes.copy(), cache.services.copy()
 
     async def pick(
@@ -474,13 +472,11 @@ class SqliteTransaction(RunQueries):
         """The best `count` over these lanes: each lane's index is walked only as far as it is needed."""
         if outside:
             runs = rows.text(tuple(outside))
-            cursors = [
-                self._connection.execute(SQL["pick_outside"], (lane, agent or "", runs, count)) for lane in lanes
-            ]
+            cursors = [self.connection.execute(SQL["pick_outside"], (lane, agent or "", runs, count)) for lane in lanes]
         elif agent is None:
-            cursors = [self._connection.execute(SQL["pick"], (lane, count)) for lane in lanes]
+            cursors = [self.connection.execute(SQL["pick"], (lane, count)) for lane in lanes]
         else:
-            cursors = [self._connection.execute(SQL["pick_for"], (lane, agent, count)) for lane in lanes]
+            cursors = [self.connection.execute(SQL["pick_for"], (lane, agent, count)) for lane in lanes]
         if len(cursors) == 1:
             return [task for _, task in cursors[0].fetchall()]
         try:
@@ -491,7 +487,7 @@ class SqliteTransaction(RunQueries):
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[DueTimer]:
         """Timers that have fallen due, the oldest first."""
-        return [DueTimer(*row) for row in self._connection.execute(SQL["find_due"], (now, limit)).fetchall()]
+        return [DueTimer(*row) for row in self.connection.execute(SQL["find_due"], (now, limit)).fetchall()]
 
     async def find_spreads(self, limit: int) -> Sequence[str]:
         """Consequences still to be worked off, the oldest first."""
@@ -515,7 +511,7 @@ class SqliteTransaction(RunQueries):
 
     async def find_timers(self, after: str, limit: int) -> Sequence[DueTimer]:
         """All timers by owner, for a walk over them."""
-        return [DueTimer(*row) for row in self._connection.execute(SQL["find_timers"], (after, limit)).fetchall()]
+        return [DueTimer(*row) for row in self.connection.execute(SQL["find_timers"], (after, limit)).fetchall()]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id."""
@@ -524,62 +520,44 @@ class SqliteTransaction(RunQueries):
     def intern_lane(self, role: str, services: tuple[str, ...]) -> int:
         """The number of a lane, made if it is new."""
         key = (role, rows.text(services))
-        found = self._connection.execute(SQL["find_lane"], key).fetchone()
+        found = self.connection.execute(SQL["find_lane"], key).fetchone()
         if found is None:
-            self._connection.execute(SQL["insert_lane"], key)
+            self.connection.execute(SQL["insert_lane"], key)
             self._cache.lanes_known = False
-            found = self._connection.execute(SQL["find_lane"], key).fetchone()
+            found = self.connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
-
-    def compare_and_set(self, key: str, before: str | None, after: str) -> bool:
-        """Keep something, if what was there is still there."""
-        return compare_and_set(self._connection, key, before, after)
 
     def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
-        self._connection.execute(SQL["put_kept"], (key, value))
+        self.connection.execute(SQL["put_kept"], (key, value))
 
     def advance(self, follower: str, xid: int, number: int) -> None:
         """Note where a follower has got to."""
-        self._connection.execute(SQL["advance"], (follower, xid, number))
-
-    async def enlist(
-        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str
-    ) -> bool:
-        """Keep new deliveries, move a follower's cursor and keep its memory."""
-        return views.enlist(self._connection, follower, after, upto, deliveries, memory)
-
-    async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
-        """Write deliveries as they are now."""
-        views.revise(self._connection, changed, gone)
-
-    async def forget(self, follower: str, sink: str) -> None:
-        """Forget a follower with all that is kept of it."""
-        views.forget(self._connection, follower, sink)
+        self.connection.execute(SQL["advance"], (follower, xid, number))
 
     def _by_id(self, statement: str, ids: Sequence[object]) -> list[Row]:
-        return self._connection.execute(SQL[statement], (rows.text(ids),)).fetchall()
+        return self.connection.execute(SQL[statement], (rows.text(ids),)).fetchall()
 
     def _column(self, statement: str, *values: object) -> list[str]:
-        return [row[0] for row in self._connection.execute(statement, values).fetchall()]
+        return [row[0] for row in self.connection.execute(statement, values).fetchall()]
 
     def _delete(self, statement: str, ids: Sequence[str]) -> int:
-        return self._connection.execute(SQL[statement], (rows.text(ids),)).rowcount
+        return self.connection.execute(SQL[statement], (rows.text(ids),)).rowcount
 
     def _update(self, statement: str, given: Sequence[Row]) -> None:
         """Change exactly one row for each that is given: the fence, where a token stands in the WHERE."""
-        self._check_fence(statement, len(given), self._connection.executemany(SQL[statement], given).rowcount)
+        self._check_fence(statement, len(given), self.connection.executemany(SQL[statement], given).rowcount)
 
     def _change_alike(self, statement: str, given: Sequence[tuple[Row, str]]) -> None:
         """As `_update`, where many rows are often changed in the same way."""
-        self._check_fence(statement, len(given), change(self._connection, statement, given))
+        self._check_fence(statement, len(given), change(self.connection, statement, given))
 
     def _check_fence(self, statement: str, wanted: int, changed: int) -> None:
         if changed != wanted:
             raise Bug(f"{statement} was to change {wanted} rows and changed {changed}: one is not as it was read")
 
     def _insert(self, statement: str, given: list[Row]) -> None:
-        insert(self._connection, statement, given)
+        insert(self.connection, statement, given)
 
     def _insert_first(
         self,
@@ -589,6 +567,6 @@ class SqliteTransaction(RunQueries):
     ) -> None:
         """Rows that no lock could stand for, so that their being there already is nobody's fault."""
         try:
-            insert(self._connection, statement, given)
+            insert(self.connection, statement, given)
         except sqlite3.IntegrityError as error:
             raise RowConflict(f"{statement}: one of these rows exists already") from error
