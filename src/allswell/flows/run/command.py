@@ -14,7 +14,6 @@ from msgspec import UNSET
 from allswell.domain.agents.cost import tokens_of
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.duration import show
-from allswell.domain.ids import file_name
 from allswell.domain.lease.audit import Audited
 from allswell.domain.lease.verification import AfterCheck, shown
 from allswell.domain.receipts.receipt import End, Receipt, Verification
@@ -33,7 +32,7 @@ from allswell.runtime.attempt import AttemptOutcome, AttemptRunner
 from allswell.runtime.attempt.launch import LaunchSpec
 from allswell.runtime.attempt.verification import watch_over
 from allswell.runtime.process import allowed_environment
-from allswell.runtime.receipts import Receipts, StateDir
+from allswell.runtime.receipts import Receipts, StateDir, attempt_name
 from allswell.runtime.run_tool import ToolResult, run_tool
 from allswell.runtime.workspace.files import open_there, own_folder, write_file
 from allswell.timing.scopes import ScopeTimeout
@@ -160,7 +159,7 @@ class CommandWork:
         """The transcripts, under the names of the step and its attempt."""
         found = []
         for stream in ("stdout", "stderr"):
-            path = self._llm / f"{file_name(self._lease.task)}.{self._lease.attempt}.{stream}"
+            path = self._llm / f"{attempt_name(self._lease.task, self._lease.attempt)}.{stream}"
             named = self._llm / f"{self._job.id}-{self._job.tried + self._lease.attempt}.{stream}"
             try:
                 path.replace(named)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from allswell.domain.agents.conversation import is_noise
-from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
@@ -180,12 +179,6 @@ class CommandRun(AttemptRunner):
             if self._spec.hears == "file":
                 ways.append("file")
         return tuple(ways)
-
-    def answered(self, note: str) -> None:
-        """It has checked in, in its own output."""
-        self.note(
-            Evidence(EvidenceKind.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”" if note else BARE_CHECKIN)
-        )
 
     def _orders(self) -> Mapping[str, object]:
         """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""

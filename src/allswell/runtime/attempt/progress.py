@@ -436,6 +436,8 @@ class ProgressMonitor:
         """Who works in the same folder, as of the last look: then files are no evidence."""
         self.streams: Streams | None = None
         """What it prints, once there is anything to print to."""
+        self.silence = "it has printed nothing"
+        """What is said of it where it has not been heard."""
         self._before_progress = (0, 0)
         """Lines and bytes that had been printed at the last proof of progress."""
         self._speaks = False
@@ -503,7 +505,7 @@ class ProgressMonitor:
         """What it has printed since its last proof of progress, in words: how many lines, and the last of them."""
         streams = self.streams
         if streams is None or not streams.printed:
-            return "it has printed nothing"
+            return self.silence
         if streams.speaks:
             words = streams.latest_words
             return streams.open_call or (
@@ -523,10 +525,6 @@ class ProgressMonitor:
     def doing(self) -> str:
         """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
         return "" if self.streams is None else self.streams.open_call
-
-    def note(self, seen: Evidence) -> None:
-        """Note evidence that somebody else has gathered."""
-        self.standing = self.standing.heard(seen)
 
     def _hear_new_line(self, text: str) -> None:
         refused = self._reads_plain and from_plain(text.encode()) is not None  # which is heard as what it is

@@ -21,7 +21,7 @@ import msgspec
 from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.session import failures_after, resumed_by, spoilt
 from allswell.domain.agents.status import Survivor
-from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token, file_name
+from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.receipts.receipt import (
     CHANGES_UNTOLD,
     NOT_WRITTEN,
@@ -39,7 +39,7 @@ from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.attempt.launch import AttemptOutcome
 from allswell.runtime.process import StreamEnd, TreeRecord
-from allswell.runtime.receipts import StateDir
+from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.files import create, open_there, own_folder, remove_file, write_all
 from allswell.runtime.workspace.git import find_top
 from allswell.timing.clock import Clock
@@ -178,7 +178,7 @@ class FlightFile:
 
 def note_name(task: str, attempt: int) -> str:
     """What the note of an attempt is called."""
-    return f"{file_name(task)}.{attempt}.json"
+    return f"{attempt_name(task, attempt)}.json"
 
 
 def take_off(folder: Path, flight: InFlightRecord) -> FlightFile:

@@ -29,11 +29,11 @@ import msgspec
 from allswell.domain.agents.conversation import CHANGED_NOTHING_AND_ASKS, asks_human
 from allswell.domain.agents.cost import usd
 from allswell.domain.agents.denied import NOTHING_DENIED, Denied, waiting_by_our_hook, waiting_call
-from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.permission import why_no_hook
 from allswell.domain.agents.session import resumed
 from allswell.domain.agents.status import Survivor, named
-from allswell.domain.ids import TaskId, file_name
+from allswell.domain.ids import TaskId
 from allswell.domain.lease.model import stop_margin, stop_reserve
 from allswell.domain.receipts.receipt import End
 from allswell.domain.rules.event import (
@@ -73,7 +73,7 @@ from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, Wo
 from allswell.runtime.attempt.record import AttemptRecorder, FlightFile, flight_of, take_off, work_folder
 from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, WardenCommand, begin, working_in
-from allswell.runtime.receipts import StateDir
+from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.git import find_top, head_of, place_of
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.tracing import traced
@@ -117,21 +117,54 @@ _BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
 class AttemptLife:
     """One attempt at a task by the holder of a lease, whatever it is by; `run` is called once."""
 
-    _judge: LimitChecker
-    verifying: Verifying
-    """Verifies its work, where its task wants that."""
+    remark = ""
+    """That its reaper was stopped, once it was."""
 
-    def __init__(self, lease: Lease, grace: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        order: LaunchSpec,
+        lease: Lease,
+        clock: Clock,
+        tower: SharedSampler | None = None,
+        *,
+        place: WorkPlace | None = None,
+        last_word: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        idle = raised(order.limits.idle, lease.idle_override)
+        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
         self.lease = lease
         if lease.length is not None:
-            lease.reserve = stop_reserve(lease.length, grace)
+            lease.reserve = stop_reserve(lease.length, order.limits.grace)
         self.outcome: AttemptOutcome | None = None
         """How it ended, once it has."""
         self._clock = clock
-        self._grace = grace
+        self._grace = order.limits.grace
         self._stopped = False
         self._news = Signal()
         """Something happened that the judge should know of."""
+        seen = self._gathering = ProgressMonitor(order, place, clock, self._heard, tower or SharedSampler())
+        self.verifying = Verifying(order, lease, lambda what: seen.heard(EvidenceKind.PROTOCOL, what))
+        """Verifies its work, where its task wants that."""
+        self._paying = CostReporter(lease, seen.meter, lambda why: self.stop(why, End.COSTLY))
+        seen.on_cost = self._paying.hear
+        self._judge = LimitChecker(order.limits, lease, seen, clock, last_word)
+
+    @property
+    def standing(self) -> EvidenceState:
+        """What it has shown so far."""
+        return self._gathering.standing
+
+    @property
+    def doing(self) -> str:
+        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
+        return self._gathering.doing
+
+    def answered(self, note: str) -> None:
+        """It has checked in, in its own output or from elsewhere."""
+        self._gathering.heard(EvidenceKind.CHECKIN, f"“{note[:400]}”" if note else BARE_CHECKIN)
+
+    def _heard(self, seen: Evidence) -> None:
+        """It has shown something."""
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
         """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
@@ -161,17 +194,19 @@ class AttemptLife:
     async def _life(self) -> AttemptOutcome:
         raise NotImplementedError
 
+    async def _paid(self, ended: AttemptOutcome) -> AttemptOutcome:
+        """How it ended, with what it has cost, which the store is told."""
+        over, told = await self._paying.settle(), self._paying.is_told
+        return dataclasses.replace(ended, expense=self._gathering.meter.total, expense_told=told, over_cost=over)
+
 
 class AttemptRunner(AttemptLife):
     """One attempt by a command."""
 
-    remark = ""
-    """That its reaper was stopped, once it was."""
     on_remark: Callable[[str], None] | None = None
     """Called with that."""
     _no_permissions = ""
     """Why no call can be made to wait for a human, where some are to: then the attempt does not start."""
-    _stopped = False
 
     def __init__(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
         self,
@@ -186,9 +221,12 @@ class AttemptRunner(AttemptLife):
         tower: SharedSampler | None = None,
         report: OutcomeReport | None = None,
     ) -> None:
-        idle = raised(order.limits.idle, lease.idle_override)
-        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
-        super().__init__(lease, order.limits.grace, clock or SystemClock())
+        name = self._name = attempt_name(lease.task, lease.attempt)
+        place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
+        super().__init__(
+            *(order, lease, clock or SystemClock(), tower), place=place, last_word=lambda: self._holder.last_word
+        )
+        order, seen = self.order, self._gathering
         self.before_start: Callable[[], None] | None = None
         """Called when all is prepared, and the command is about to be started."""
         self.on_start: Callable[[], None] | None = None
@@ -201,10 +239,6 @@ class AttemptRunner(AttemptLife):
         self._on_evidence = on_evidence
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
-        name = self._name = f"{file_name(lease.task)}.{lease.attempt}"
-        place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
-        self._gathering = ProgressMonitor(order, place, self._clock, self._heard, tower or SharedSampler())
-        seen = self._gathering
         self._report = report
         """Takes the note over when the attempt has ended; None: the note goes then."""
         spends = QuotaTracker(order.quota, self._clock)
@@ -222,12 +256,8 @@ class AttemptRunner(AttemptLife):
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
         self._plugin: PermissionPlugin | None = None
         """Decides about calls of its tools: one that a human has decided about, and those that wait for one."""
-        self.verifying = Verifying(order, lease, lambda what: seen.heard(EvidenceKind.PROTOCOL, what))
         self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
-        self._paying = CostReporter(lease, seen.meter, lambda why: self.stop(why, End.COSTLY))
-        seen.on_cost = self._paying.hear
         self._circles = RepetitionReporter(lease, order.limits.repeats, seen)
-        self._judge = LimitChecker(order.limits, lease, seen, self._clock, lambda: self._holder.last_word)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -241,11 +271,6 @@ class AttemptRunner(AttemptLife):
         self._judge.stands = stands
 
     @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far."""
-        return self._gathering.standing
-
-    @property
     def remaining(self) -> int | None:
         """How long it is to the hard limit, in milliseconds; None without a limit."""
         return self._judge.remaining
@@ -254,11 +279,6 @@ class AttemptRunner(AttemptLife):
     def printed_since(self) -> str:
         """What it has printed since its last proof of progress, in words."""
         return self._gathering.printed_since
-
-    @property
-    def doing(self) -> str:
-        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
-        return self._gathering.doing
 
     @property
     def speaks(self) -> bool:
@@ -278,10 +298,6 @@ class AttemptRunner(AttemptLife):
     def judge_again(self) -> None:
         """Something has changed by which it is judged."""
         self._news.fire()
-
-    def note(self, seen: Evidence) -> None:
-        """Add evidence that the caller has gathered elsewhere."""
-        self._gathering.note(seen)
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
         """Order the stop; what is being ended already is given no more than this grace."""
@@ -615,16 +631,13 @@ class AttemptRunner(AttemptLife):
         if told or ended.end is not End.DONE:
             ended = await in_thread(lambda: keeping.settled(ended))
         await self._drain(ended)
-        over = await self._paying.settle()
+        ended = await self._paid(ended)
         kept = self.order.keep_transcript or ended.end is not End.DONE
         streams = self._streams
         return dataclasses.replace(
             ended,
             said=None if self._holder.brought else self._holder.last_word,
             brought=self._holder.brought,
-            expense=self._gathering.meter.total,
-            expense_told=self._paying.is_told,
-            over_cost=over,
             survivors=left,
             warnings=keeping.warnings,
             last_words="" if ended.receipt is None or streams is None else streams.last_words(),
