@@ -28,7 +28,7 @@ import msgspec
 
 from allswell.domain.agents.conversation import CHANGED_NOTHING_AND_ASKS, asks_human
 from allswell.domain.agents.cost import usd
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied, waiting_by_our_hook, waiting_call
+from allswell.domain.agents.denied import Denied, waiting_by_our_hook, waiting_call
 from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.permission import why_no_hook
 from allswell.domain.agents.session import resumed
@@ -203,6 +203,8 @@ class AttemptLife:
 class AttemptRunner(AttemptLife):
     """One attempt by a command."""
 
+    _streams: Streams
+    """What it prints, once it is prepared."""
     on_remark: Callable[[str], None] | None = None
     """Called with that."""
     _no_permissions = ""
@@ -248,7 +250,6 @@ class AttemptRunner(AttemptLife):
         self._told = HandoverPlaces(order, home.folder / "briefs" / f"{name}.handover")
         self._admission = PeerCheck(outsiders=order.outsiders)
         self._desk = ControlSocket(self._holder.hear, self._admission)
-        self._streams: Streams | None = None
         self._handle: Handle | None = None
         self._cancelling: asyncio.Task[bool] | None = None
         """Waits for a command that was asked to cancel what it does."""
@@ -283,7 +284,7 @@ class AttemptRunner(AttemptLife):
     @property
     def speaks(self) -> bool:
         """Whether its standard output is a protocol of agents."""
-        return self._streams is not None and self._streams.speaks
+        return self._gathering.streams is not None and self._gathering.streams.speaks
 
     @property
     def requests(self) -> tuple[TaskId, ...]:
@@ -335,10 +336,10 @@ class AttemptRunner(AttemptLife):
             await self._put_away(keeping)
 
     async def _prepare(self) -> AttemptRecorder:
-        order, lease, heard = self.order, self.lease, self._gathering
-        self._streams = Streams(self._home.transcripts, self._name, order.echo, heard.reader, self._room)
-        heard.streams = self._streams
-        stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
+        order, lease, seen = self.order, self.lease, self._gathering
+        streams = Streams(self._home.transcripts, self._name, order.echo, seen.reader, self._room)
+        self._streams = seen.streams = streams
+        stdout, stderr = (None if path is None else str(path) for path in streams.paths)
         folder = work_folder(order.folder)
         top = None if folder is None else find_top(folder)
         flight = flight_of(
@@ -358,8 +359,8 @@ class AttemptRunner(AttemptLife):
             warm_failures=order.warmth.failures,
         )
         keeping = self.keeping = AttemptRecorder(flight, self._home, order.snapshot, self._clock)
-        if self._streams.warning is not None:
-            keeping.warn("transcript", self._streams.warning)
+        if streams.warning is not None:
+            keeping.warn("transcript", streams.warning)
         self._note(keeping)
         self._prepare_permissions(keeping)
         if (trouble := await in_thread(self._told.write)) is not None:
@@ -407,7 +408,6 @@ class AttemptRunner(AttemptLife):
         if self._no_permissions:
             text = f"calls that match `defer` cannot be made to wait for a human: {self._no_permissions}"
             raise Refused("cannot_defer", text, where="defer")
-        assert streams is not None  # noqa: S101 - `_prepare` made them
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         command = WardenCommand(
@@ -449,7 +449,6 @@ class AttemptRunner(AttemptLife):
         """The end of the tree, which is looked at while it runs; raises what stood in the way of its start."""
         await handle.started()
         streams = self._streams
-        assert streams is not None  # noqa: S101 - `_prepare` made them
         self._admission.begin(handle.record)
         self._note(keeping, handle)
         streams.let_go()
@@ -487,7 +486,6 @@ class AttemptRunner(AttemptLife):
 
     async def _watch(self, handle: Handle, keeping: AttemptRecorder) -> AttemptOutcome:
         streams = self._streams
-        assert streams is not None  # noqa: S101 - `_prepare` made them
         ending = asyncio.ensure_future(self._result(handle, keeping))
         ending.add_done_callback(lambda _: self._news.fire())
         asking = asyncio.ensure_future(self._holder.watch_requests(lambda why: self.stop(why, End.RELEASED)))
@@ -521,8 +519,6 @@ class AttemptRunner(AttemptLife):
 
     async def _denied(self, *, fresh: bool = False) -> Denied:
         """The calls that its program has refused so far; unless `fresh`, as of a few seconds ago."""
-        if self._streams is None:
-            return NOTHING_DENIED
         since = math.inf if fresh else asyncio.get_running_loop().time() - _REFUSALS_KEPT
         denied = await self._streams.denied(not_before=since)
         return self._placed(denied) if denied.count else denied
@@ -598,10 +594,7 @@ class AttemptRunner(AttemptLife):
 
         One that has changed nothing in a worktree of ours, and ends with a question, asks that question.
         """
-        streams = self._streams
-        if streams is None:
-            return ended
-        ended = dataclasses.replace(ended, message=streams.message)
+        ended = dataclasses.replace(ended, message=self._streams.message)
         if ended.end is not End.DONE or self._holder.last_word is not None:
             return ended
         alone = self._gathering.neighbour is None
@@ -640,8 +633,8 @@ class AttemptRunner(AttemptLife):
             brought=self._holder.brought,
             survivors=left,
             warnings=keeping.warnings,
-            last_words="" if ended.receipt is None or streams is None else streams.last_words(),
-            transcript=streams.kept(ended.result) if streams is not None and kept else (None, None),
+            last_words="" if ended.receipt is None else streams.last_words(),
+            transcript=streams.kept(ended.result) if kept else (None, None),
         )
 
     async def _drain(self, ended: AttemptOutcome) -> None:
@@ -657,8 +650,7 @@ class AttemptRunner(AttemptLife):
                 until = loop.time() + _TAKEN
             return until is not None and loop.time() >= until
 
-        if self._streams is not None:
-            await self._streams.drained(given_up)
+        await self._streams.drained(given_up)
 
     async def _put_away(self, keeping: AttemptRecorder) -> None:
         self._teller.close()
@@ -669,9 +661,8 @@ class AttemptRunner(AttemptLife):
         if self._plugin is not None:
             self._plugin.remove()
         self._told.close()
-        if self._streams is not None:
-            kept = self.order.keep_transcript or keeping.receipt is not None
-            self._streams.close(shelf=None if kept else self._home.shown)
+        kept = self.order.keep_transcript or keeping.receipt is not None
+        self._streams.close(shelf=None if kept else self._home.shown)
         if self._file is not None and self._report is None:
             self._file.remove()
 

@@ -50,8 +50,7 @@ from allswell.engine.ids import task_for_key
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
-from allswell.runtime.agents import Running, make_run
-from allswell.runtime.agents.function import FunctionRun
+from allswell.runtime.agents import CommandRun, FunctionRun, Running, find_function
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
 from allswell.runtime.attempt.launch import OutputListeners, brief_for, has_refused_session, is_gone, told_of_warmth
@@ -68,6 +67,7 @@ from allswell.runtime.attempt.outcome import (
 from allswell.runtime.attempt.record import settled_alone
 from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.attempt.warm import REFUSED
+from allswell.runtime.calls import is_async
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, handed_over, met_limit, too_late
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
 from allswell.runtime.supervisor.usage import Accounts
@@ -335,13 +335,13 @@ class AttemptSupervisor:
         self._tell_warmth(brief.warmth)
         self._check_goes_on()
         listeners = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage)
-        self._run = make_run(
-            *(spec, brief, lease, home, listeners, started),
-            tower=self._shared.tower,
-            quota=self._plan.quota,
-            clock=self._clock,
-            report=self._report,
-        )
+        if spec.kind == "function" and is_async(find_function(spec)):
+            self._run = FunctionRun(spec, brief, lease, home, started, self._clock)
+        else:
+            tower, quota = self._shared.tower, self._plan.quota
+            self._run = CommandRun(
+                *(spec, brief, lease, home, listeners, started), tower=tower, quota=quota, report=self._report
+            )
         return self._run
 
     async def _needs_done(self) -> list[NeedWork]:
