@@ -259,18 +259,13 @@ async def verified(
     if told is None:
         return StepOutcome(status=StepStatus.INTERRUPTED, error="it was stopped while its work was verified")
     if isinstance(told, Verification):
-        return judged(came, told)
+        if told.passed:
+            return msgspec.structs.replace(came, verification=told)
+        error = f"it was done, and `{shown(told.argv)}` failed ({told.why})"
+        return msgspec.structs.replace(came, status=StepStatus.FAILED, error=error, verification=told)
     status = _ENDED[told.end]
     cut = site.cut(lease, job) if status is StepStatus.TIMEOUT else None
     return msgspec.structs.replace(came, status=status, error=told.reason, cut=cut)
-
-
-def judged(came: StepOutcome, check: Verification) -> StepOutcome:
-    """What came of a step, with the verdict on it."""
-    if check.passed:
-        return msgspec.structs.replace(came, verification=check)
-    error = f"it was done, and `{shown(check.argv)}` failed ({check.why})"
-    return msgspec.structs.replace(came, status=StepStatus.FAILED, error=error, verification=check)
 
 
 async def say_verdict(lease: Lease, check: Verification, came: StepOutcome, given: StepResult) -> AfterCheck:

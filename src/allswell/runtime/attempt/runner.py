@@ -72,7 +72,7 @@ from allswell.runtime.attempt.output import Streams
 from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, WorkPlace
 from allswell.runtime.attempt.record import AttemptRecorder, FlightFile, flight_of, take_off, work_folder
 from allswell.runtime.attempt.verification import Verifying
-from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, WardenCommand, begin, working_in
+from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, WardenCommand, working_in
 from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.git import find_top, head_of, place_of
 from allswell.timing.clock import Clock, SystemClock
@@ -432,7 +432,7 @@ class AttemptRunner(AttemptLife):
         self._gathering.begin()
         if self.before_start is not None:
             self.before_start()
-        handle = self._handle = begin(command)
+        handle = self._handle = Handle(command)
         handle.on_left = self.on_left
         handle.on_wake = partial(self._reaper_woke, keeping)
         self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
