@@ -13,7 +13,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied
+from allswell.domain.agents.denied import Denied
 from allswell.domain.agents.evidence import REPEATS
 from allswell.domain.agents.output import AgentLine, not_done, plain_refusal, with_denied
 from allswell.domain.duration import show
@@ -177,11 +177,8 @@ class LimitChecker:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> AttemptOutcome:
+    def by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
         """How it ended by itself; its last line may say what its exit code does not."""
-        return replace(self._by_itself(result, last_line, denied), denied=denied)
-
-    def _by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
         said = self._last_word()
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)

@@ -271,16 +271,12 @@ class AttemptRecorder:
         """Note something that could not be done; `about` tells it from other complaints."""
         self._warnings[about] = text
 
-    def note_beginning(self) -> None:
-        """Note what is in the folder before the command runs, so that it is known later what it changed."""
-        self._note("beginning")
-
     def count_changed(self) -> int | None:
         """How many files are not as they were when the command began; its end is noted with that. None: not known."""
         from allswell.runtime.workspace.baseline import count_changed, read_baseline
 
         flight = self.flight
-        self.note_end()
+        self.note_folder(end=True)
         if flight.folder is None or "baseline" in self._warnings:
             return None
         then, now = (read_baseline(self._home.baselines, flight.task, flight.attempt, end=end) for end in (False, True))
@@ -289,21 +285,20 @@ class AttemptRecorder:
         except (AllswellError, OSError):
             return None
 
-    def note_end(self) -> None:
-        """Note what is in the folder once the tree is gone; another may work there next."""
-        self._note("end")
+    def note_folder(self, *, end: bool = False) -> None:
+        """Note what is in the folder before the command runs, so that it is known later what it changed.
 
-    def _note(self, moment: str) -> None:
-        flight = self.flight
+        At its `end`, once the tree is gone, it is noted again: another may work there next.
+        """
+        flight, moment = self.flight, "end" if end else "beginning"
         if flight.folder is None:
             return
         from allswell.runtime.workspace.baseline import (
             take_baseline,  # a function in our own process has no folder to note
         )
 
-        place, end = self._home.baselines, moment == "end"
         try:
-            take_baseline(place, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)
+            take_baseline(self._home.baselines, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)
         except (AllswellError, OSError) as error:
             self.warn("baseline", f"what was in {flight.folder} at the {moment} could not be noted: {error}")
 

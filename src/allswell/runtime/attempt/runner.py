@@ -365,7 +365,7 @@ class AttemptRunner(AttemptLife):
         self._prepare_permissions(keeping)
         if (trouble := await in_thread(self._told.write)) is not None:
             keeping.warn("handover", trouble)
-        await in_thread(keeping.note_beginning)
+        await in_thread(keeping.note_folder)
         try:
             await self._desk.open()
         except OSError as error:
@@ -501,8 +501,9 @@ class AttemptRunner(AttemptLife):
             result = ending.result()
             await streams.heard_out(_TAKEN)
             last = await asyncio.to_thread(streams.last_line)  # megabytes, perhaps: the loop serves others
-            ended = self._with_place(self._judge.by_itself(result, last, await self._denied(fresh=True)))
-            return await as_the_store_has_it(self.lease, ended)
+            denied = await self._denied(fresh=True)
+            ended = dataclasses.replace(self._judge.by_itself(result, last, denied), denied=denied)
+            return await as_the_store_has_it(self.lease, self._with_place(ended))
 
         async def look() -> None:
             if handle.has_started:
@@ -615,7 +616,7 @@ class AttemptRunner(AttemptLife):
         elif ended.result is not None and not ended.result.proven:
             await in_thread(lambda: _remark(keeping))
         if ended.changed is None or ended.verification is not None:
-            await in_thread(keeping.note_end)
+            await in_thread(lambda: keeping.note_folder(end=True))
         if ended.denied.count:
             keeping.warn("denied", ended.warning)
         if ended.end is not End.DONE:

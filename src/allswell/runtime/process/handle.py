@@ -29,7 +29,7 @@ from allswell.domain.agents.status import Survivor, short_command
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.host import soft_limit_of_commands
 from allswell.runtime.process.apart.stops import FOLLOW
-from allswell.runtime.process.apart.tree import freeze, look, send
+from allswell.runtime.process.apart.tree import freeze, look, send, start_of
 from allswell.runtime.process.apart.wire import PID_BYTES, Message, Unpacker, pack
 from allswell.runtime.process.command import EndCause, ProcessResult, StreamEnd, WardenCommand, marked, not_started
 from allswell.runtime.process.identity import TreeMarks, TreeRecord, new_record, survivors_of, wake
@@ -505,13 +505,12 @@ class Handle:
             return
         own = look(reaper)
         parent = KEEPER.warden if own is None else own.parent  # a reaper may have been killed by now
-        warden = look(parent) if parent else None
         self.record = msgspec.structs.replace(
             self.record,
             reaper=reaper,
             reaper_start=0 if own is None else own.start,
             warden=parent,
-            warden_start=0 if warden is None else warden.start,
+            warden_start=start_of(parent) if parent else 0,
         )
 
     def _note_start(self, pid: int) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from allswell.domain.agents.status import Survivor, short_command
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import lives, look, read, send, state_of
+from allswell.runtime.process.apart.tree import lives, look, read, send, start_of, state_of
 
 MARKER = "ALLSWELL_MARKER"
 """The variable by which every process of a tree can be known, as long as it is not unset."""
@@ -85,8 +85,7 @@ class TreeMarks:
             fields = state_of(pid)
             if fields is not None and int(fields[19]) == start:
                 session = int(fields[3])
-                leader = look(session)
-                self._sessions[session] = 0 if leader is None else leader.start
+                self._sessions[session] = start_of(session)
         while len(self._sessions) > _SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         if seen:
@@ -193,10 +192,8 @@ def _here() -> str:
 
 def this_process() -> str:
     """The name under which this process holds flows."""
-    seen = look(os.getpid())
-    start = 0 if seen is None else seen.start
     host = "".join(letter if letter.isprintable() else "?" for letter in socket.gethostname())[:_HOST_MOST]
-    return f"{host}:{os.getpid()}.{start}.{_here()}"
+    return f"{host}:{os.getpid()}.{start_of(os.getpid())}.{_here()}"
 
 
 def is_dead(holder: str) -> bool:

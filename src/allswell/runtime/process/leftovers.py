@@ -36,7 +36,7 @@ import msgspec
 from allswell.domain.agents.status import Survivor
 from allswell.errors import Refused
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import ProcessSeen, below, lives, living, look, read, send, state_of
+from allswell.runtime.process.apart.tree import ProcessSeen, below, lives, living, look, read, send, start_of, state_of
 from allswell.runtime.process.identity import MARKER, TreeMarks, TreeRecord, pid_namespace, survivors_of, wake
 
 _KILLING = 5.0
@@ -278,8 +278,7 @@ class Spawner:
     @functools.cached_property
     def tag(self) -> str:
         """What its processes carry: which call they are of, and of which process, for when that has died."""
-        own = look(os.getpid())
-        caller = f"{pid_namespace()}.{os.getpid()}.{0 if own is None else own.start}"
+        caller = f"{pid_namespace()}.{os.getpid()}.{start_of(os.getpid())}"
         return f"{self._call}.{caller}.{os.urandom(8).hex()}"
 
     def admit(self) -> None:
@@ -289,8 +288,7 @@ class Spawner:
 
     def note(self, pid: int) -> None:
         """Note a process that was started just now."""
-        seen = look(pid)
-        self._processes[pid] = 0 if seen is None else seen.start
+        self._processes[pid] = start_of(pid)
         if self._closed:  # it came just now
             end_found(self._living, grace_ms=0)
 
