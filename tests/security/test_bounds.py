@@ -31,7 +31,7 @@ from allswell.interfaces.http.server import ROUTES
 from allswell.interfaces.mcp.tools import TOOLS
 from allswell.remote.wire import CALLS
 from allswell.runtime import agent_socket
-from allswell.runtime.attempt import AttemptRunner
+from allswell.runtime.attempt import AttemptRunner, launch
 from allswell.testing.sim.process import engine_of
 from tests.engine.stage import Stage, play
 from tests.interfaces.http.served import Served, serving
@@ -227,7 +227,7 @@ def test_the_socket_of_an_attempt_is_held_to_bounds(tmp_path: Path, monkeypatch:
             (here.folder / "go").touch()
             await running
 
-    monkeypatch.setattr(agent_socket, "_outsiders", True)
+    monkeypatch.setattr(launch, "_outsiders", True)
     asyncio.run(main())
 
 
@@ -258,7 +258,7 @@ def test_at_its_socket_an_agent_brings_json_that_every_reader_can_take(
             await asyncio.to_thread((here.folder / "go").write_text, "\n")
             await running
 
-    monkeypatch.setattr(agent_socket, "_outsiders", True)
+    monkeypatch.setattr(launch, "_outsiders", True)
     asyncio.run(main())
 
 

@@ -112,6 +112,11 @@ def _load(path: Path) -> Receipt | None:
 #   worktrees/     those that were made for an attempt
 
 
+def attempt_name(task: str, attempt: int) -> str:
+    """What the files of an attempt are called."""
+    return f"{file_name(task)}.{attempt}"
+
+
 class StateDir:
     """The folder of ours that attempts write into; `receipts` can be another one."""
 

@@ -32,7 +32,6 @@ from allswell.runtime.process import (
     ProcessResult,
     WardenCommand,
     allowed_environment,
-    begin,
     checked_argv,
     checked_cwd,
     find_program,
@@ -225,7 +224,7 @@ class _ToolCall:
         """Until it ends, or is ended."""
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
-        with begin(self._command(scope)) as handle:
+        with Handle(self._command(scope)) as handle:
             try:
                 return self._result(await handle.ended())
             except asyncio.CancelledError as cancel:
@@ -236,7 +235,7 @@ class _ToolCall:
 
     def run_sync(self, scope: LimitedScope) -> ToolResult:
         """Until it ends, or is ended."""
-        with begin(self._command(scope)) as handle:
+        with Handle(self._command(scope)) as handle:
             try:
                 ended = handle.wait(scope.remaining())
             except AllswellError:  # it could not be started

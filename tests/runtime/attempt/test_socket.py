@@ -16,7 +16,7 @@ from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime import agent_socket as said
 from allswell.runtime.agent_socket import LONGEST, AnyWord, SocketReply, say
-from allswell.runtime.attempt import AttemptRunner, End
+from allswell.runtime.attempt import AttemptRunner, End, launch
 from tests import patience
 from tests.runtime.attempt.stage import Stage, stage
 
@@ -30,7 +30,7 @@ _SECRETS: dict[str, str] = {}
 @pytest.fixture(autouse=True)
 def _outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests themselves speak, from outside of the attempt."""
-    monkeypatch.setattr(said, "_outsiders", True)
+    monkeypatch.setattr(launch, "_outsiders", True)
 
 
 async def _begin(here: Stage, attempt: AttemptRunner) -> tuple[asyncio.Task[object], str]:

@@ -114,9 +114,9 @@ def test_a_warden_killed_with_an_order_in_its_hands_costs_nothing(stage: Scene) 
     first = stage.start("sleep", "600")
     warden = parent(first.record.reaper)
     os.kill(warden, signal.SIGSTOP)
-    from allswell.runtime.process import begin
+    from allswell.runtime.process import Handle
 
-    handle = begin(stage.command("sh", "-c", "exit 4"))
+    handle = Handle(stage.command("sh", "-c", "exit 4"))
     assert not handle.wait_started(0.05)
     os.kill(warden, signal.SIGKILL)
     result = handle.wait()

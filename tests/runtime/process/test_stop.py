@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.runtime.process import KEEPER, EndCause, Handle, begin, find_left_over
+from allswell.runtime.process import KEEPER, EndCause, Handle, find_left_over
 from allswell.runtime.process.apart.tree import below
 from tests.runtime.process.stage import DOUBLE, KINDS, Scene, hanging, setting, state, until
 
@@ -39,7 +39,7 @@ def test_nobody_survives_a_stop(stage: Scene, kind: str) -> None:
 
 @pytest.mark.row("F2", "O8")
 def test_a_command_whose_start_hangs_is_ended_too(stage: Scene) -> None:
-    with hanging(stage.folder) as program, begin(stage.command(str(program))) as handle:
+    with hanging(stage.folder) as program, Handle(stage.command(str(program))) as handle:
         until(lambda: handle.record.reaper or handle.wait(0.01))
         assert not handle.has_started
         result = handle.end_now(GRACE_MS)
@@ -53,7 +53,7 @@ def test_an_order_that_was_let_go_before_the_warden_took_it_starts_nothing(
     stage.start("true").wait()
     os.kill(KEEPER.warden, signal.SIGSTOP)
     monkeypatch.setattr("allswell.runtime.process.handle.send", lambda *_: True)
-    begin(stage.command("touch", "began")).close()
+    Handle(stage.command("touch", "began")).close()
     os.kill(KEEPER.warden, signal.SIGCONT)
     stage.start("true").wait()  # taken after the other
     until(lambda: not below(KEEPER.warden))

@@ -32,7 +32,7 @@ from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.flows.reader import outside
 from allswell.flows.run.command import CommandWork, audit, find_agent, order_of_agent, say_verdict, verified
-from allswell.flows.run.context import Executor, RunContext, StepOutcome, failed
+from allswell.flows.run.context import RunContext, StepOutcome, failed
 from allswell.flows.run.folder import RunBase, collect
 from allswell.flows.run.function import FunctionWork
 from allswell.flows.run.plan import MemberJob, StepResult
@@ -184,7 +184,7 @@ class StepAttempt:
         """Counted over all runs of the folder."""
         self.phase = Phase.WORK
         self.receipt: StepReceipt | None = None
-        self._doing: Executor | None = None
+        self._doing: CommandWork | FunctionWork | None = None
         self._auditing: asyncio.Future[Audited | StepOutcome] | None = None
         self._stopped: tuple[str, bool] | None = None
         self._stops = asyncio.Event()
@@ -208,7 +208,7 @@ class StepAttempt:
 
     def progress(self) -> str:
         """The last proof of progress, in words."""
-        return "" if self._doing is None else self._doing.progress()
+        return self._doing.progress() if isinstance(self._doing, CommandWork) else ""
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Order the stop: what there is is kept, and the step is given back."""
@@ -336,7 +336,7 @@ class StepAttempt:
         self._tokens = plus(self._tokens, came.tokens)
         return came
 
-    def _prepared(self, found: _LastFailure | None) -> Executor:
+    def _prepared(self, found: _LastFailure | None) -> CommandWork | FunctionWork:
         site, job, work = self.site, self.job, self.job.work
         cut = site.cut(self.lease, job)
         if isinstance(work, Function):

@@ -14,7 +14,6 @@ from msgspec import UNSET
 from allswell.domain.agents.cost import tokens_of
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.duration import show
-from allswell.domain.ids import file_name
 from allswell.domain.lease.audit import Audited
 from allswell.domain.lease.verification import AfterCheck, shown
 from allswell.domain.receipts.receipt import End, Receipt, Verification
@@ -33,7 +32,7 @@ from allswell.runtime.attempt import AttemptOutcome, AttemptRunner
 from allswell.runtime.attempt.launch import LaunchSpec
 from allswell.runtime.attempt.verification import watch_over
 from allswell.runtime.process import allowed_environment
-from allswell.runtime.receipts import Receipts, StateDir
+from allswell.runtime.receipts import Receipts, StateDir, attempt_name
 from allswell.runtime.run_tool import ToolResult, run_tool
 from allswell.runtime.workspace.files import open_there, own_folder, write_file
 from allswell.timing.scopes import ScopeTimeout
@@ -160,7 +159,7 @@ class CommandWork:
         """The transcripts, under the names of the step and its attempt."""
         found = []
         for stream in ("stdout", "stderr"):
-            path = self._llm / f"{file_name(self._lease.task)}.{self._lease.attempt}.{stream}"
+            path = self._llm / f"{attempt_name(self._lease.task, self._lease.attempt)}.{stream}"
             named = self._llm / f"{self._job.id}-{self._job.tried + self._lease.attempt}.{stream}"
             try:
                 path.replace(named)
@@ -260,18 +259,13 @@ async def verified(
     if told is None:
         return StepOutcome(status=StepStatus.INTERRUPTED, error="it was stopped while its work was verified")
     if isinstance(told, Verification):
-        return judged(came, told)
+        if told.passed:
+            return msgspec.structs.replace(came, verification=told)
+        error = f"it was done, and `{shown(told.argv)}` failed ({told.why})"
+        return msgspec.structs.replace(came, status=StepStatus.FAILED, error=error, verification=told)
     status = _ENDED[told.end]
     cut = site.cut(lease, job) if status is StepStatus.TIMEOUT else None
     return msgspec.structs.replace(came, status=status, error=told.reason, cut=cut)
-
-
-def judged(came: StepOutcome, check: Verification) -> StepOutcome:
-    """What came of a step, with the verdict on it."""
-    if check.passed:
-        return msgspec.structs.replace(came, verification=check)
-    error = f"it was done, and `{shown(check.argv)}` failed ({check.why})"
-    return msgspec.structs.replace(came, status=StepStatus.FAILED, error=error, verification=check)
 
 
 async def say_verdict(lease: Lease, check: Verification, came: StepOutcome, given: StepResult) -> AfterCheck:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -167,22 +167,6 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a human should know of it although it is done: calls that were refused."""
     late: bool = False
     """It had ended by itself, after its lease was lost."""
-
-
-class Executor(Protocol):
-    """Work that runs and can be stopped."""
-
-    async def run(self) -> StepOutcome:
-        """Do it; never raises for what the work does."""
-        ...
-
-    def stop(self, reason: str, *, at_once: bool) -> None:
-        """Order the stop; what there is is kept first."""
-        ...
-
-    def progress(self) -> str:
-        """The last proof of progress, in words; empty where there was none."""
-        ...
 
 
 def failed(error: str, kind: ErrorClass = ErrorClass.VALIDATION) -> StepOutcome:

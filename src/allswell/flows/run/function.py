@@ -190,10 +190,6 @@ class FunctionWork:
         elif not working.cancelled():
             working.exception()  # seen: nobody else waits for it
 
-    def progress(self) -> str:
-        """Nothing: a function says what it has to say by returning."""
-        return ""
-
     def _returned(self, result: object) -> StepOutcome:
         try:
             to_json(result, f"what {self._job.id} returned")

@@ -5,12 +5,11 @@
 """
 
 from allswell.runtime.agents.function import FunctionRun, find_function
-from allswell.runtime.agents.run import CommandRun, Running, make_run
+from allswell.runtime.agents.run import CommandRun, Running
 
 __all__ = [
     "CommandRun",
     "FunctionRun",
     "Running",
     "find_function",
-    "make_run",
 ]

@@ -14,14 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Unpack
 
 import msgspec
 
 from allswell.domain.agents.cost import Expense, told_expense
-from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.evidence import BARE_CHECKIN, EvidenceKind
 from allswell.domain.agents.fleet import AgentSpec, longer_idle
-from allswell.domain.agents.spending import UsageCounter
 from allswell.domain.agents.status import Survivor, named
 from allswell.domain.duration import Duration, parse
 from allswell.domain.ids import Millis, QuestionId, TaskId, is_request
@@ -30,7 +30,7 @@ from allswell.domain.mesh.request import InboxItem
 from allswell.domain.question import Option
 from allswell.domain.receipts.receipt import End
 from allswell.domain.service.classify import failure_of
-from allswell.domain.task.model import OPEN, raised
+from allswell.domain.task.model import OPEN
 from allswell.domain.values import to_json
 from allswell.engine.lease import Lease
 from allswell.engine.mesh import COMES_WITHIN, Requested, RequestOptions
@@ -38,12 +38,9 @@ from allswell.errors import AllswellError, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import say
 from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
-from allswell.runtime.attempt.control import CostReporter
 from allswell.runtime.attempt.launch import Brief, LaunchSpec
-from allswell.runtime.attempt.limits import LimitChecker
 from allswell.runtime.attempt.record import settled_alone
 from allswell.runtime.attempt.runner import AttemptLife, in_thread
-from allswell.runtime.attempt.verification import Verifying
 from allswell.runtime.calls import contained
 from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
 from allswell.runtime.process import allowed_environment
@@ -338,48 +335,23 @@ class FunctionRun(AttemptLife):
     def __init__(
         self, spec: AgentSpec, brief: Brief, lease: Lease, home: StateDir, started: Callable[[], None], clock: Clock
     ) -> None:
-        super().__init__(lease, spec.grace, clock)
+        limits = AttemptLimits(idle=spec.idle, grace=spec.grace, longer_idle=f"let it check in, or {longer_idle(spec)}")
+        env = allowed_environment(spec.env, more=spec.pass_env)
+        super().__init__(LaunchSpec((spec.function,), "", brief.folder, env, limits), lease, clock)
+        self._gathering.silence = "it has not checked in"  # for nothing else can be seen of it
         self.inbox: tuple[str, ...] = ()
-        self.remark = ""
         self._spec = spec
         self._home = home
         self._started = started
         self._began_at = Millis(clock.wall())
-        self._standing = EvidenceState(clock.monotonic())
-        self._meter = UsageCounter()
-        self._paying = CostReporter(lease, self._meter, lambda why: self.stop(why, End.COSTLY))
-        self._work = Work(told_of(brief, lease), lease, self._note, self._spent)
-        self._folder = brief.folder
+        checked_in = partial(self._gathering.heard, EvidenceKind.CHECKIN)
+        self._work = Work(told_of(brief, lease), lease, checked_in, self._gathering.spent)
         self._call = FunctionCall(f"{lease.task}.{lease.attempt}", self._work.handover, bodies=False)
-        idle, longer = raised(spec.idle, lease.idle_override), f"let it check in, or {longer_idle(spec)}"
-        env = allowed_environment(spec.env, more=spec.pass_env)
-        order = LaunchSpec((spec.function,), "", brief.folder, env)
-        self.verifying = Verifying(order, lease, lambda what: self._see(EvidenceKind.PROTOCOL, what))
-        self._judge = LimitChecker(AttemptLimits(idle=idle, longer_idle=longer), lease, self, clock)
-
-    session = neighbour = None
-    printed_since = "it has not checked in"
-    doing = ""
-
-    @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far: its check-ins, for nothing else can be seen of it."""
-        return self._standing
 
     @property
     def waits_for(self) -> str | None:
         """Another agent's answer that it waits for."""
         return f"asked for help: {', '.join(self._work.waits_for)}" if self._work.waits_for else None
-
-    def _note(self, what: str) -> None:
-        self._see(EvidenceKind.CHECKIN, what)
-
-    def _see(self, sign: EvidenceKind, what: str) -> None:
-        self._standing = self._standing.heard(Evidence(sign, self._clock.monotonic(), what))
-
-    def _spent(self, more: Expense) -> None:
-        self._meter.add(more)
-        self._paying.hear()
 
     def ask(self, words: str) -> tuple[str, ...]:
         """Ask by its callback, or by what it can look at."""
@@ -388,7 +360,7 @@ class FunctionRun(AttemptLife):
     def answered(self, note: str) -> None:
         """It has checked in, in its own output."""
         self._work.asked = ""
-        self._note(f"“{note[:400]}”" if note else BARE_CHECKIN)
+        super().answered(note)
 
     async def _life(self) -> AttemptOutcome:
         """Called, watched, cancelled where it has not ended; then verified, and its receipt written."""
@@ -402,7 +374,7 @@ class FunctionRun(AttemptLife):
             if self.lease.over:
                 return self._judge.so(End.ASKED, "it let go of the task")
             if self._work.waits_for:
-                self._see(EvidenceKind.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
+                self._gathering.heard(EvidenceKind.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
             return None
 
         outcome = await self._judge.watch(self._news, by_itself, longest=_LOOK)
@@ -412,18 +384,17 @@ class FunctionRun(AttemptLife):
             log.warning("%s left %s running; ended", self.lease.name, named(left))
         asked = expense_of(self._call.ledger.tokens)
         if asked is not None:
-            self._meter.add(asked)
-        over = await self._paying.settle()
+            self._gathering.meter.add(asked)
+        outcome = await self._paid(outcome)
         outcome = await self.verifying.verified(outcome, self._judge.remaining, said=False)
         if outcome.end is not End.DONE or outcome.verification is not None:
-            argv, cwd, began_at = (self._spec.function,), self._folder, self._began_at
+            argv, cwd, began_at = self.order.argv, self.order.cwd, self._began_at
             outcome = await in_thread(
                 lambda: settled_alone(
                     *(self.lease, self._home, self._clock, outcome), argv=argv, cwd=cwd, began_at=began_at
                 )
             )
-        told = self._paying.is_told
-        return dataclasses.replace(outcome, expense=self._meter.total, expense_told=told, over_cost=over)
+        return outcome
 
     def _ended(self, work: asyncio.Future[Any]) -> AttemptOutcome:
         so = self._judge.so

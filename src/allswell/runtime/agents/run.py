@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from allswell.domain.agents.conversation import is_noise
-from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind
 from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
@@ -20,7 +19,7 @@ from allswell.domain.receipts.receipt import End
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Lease
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.agents.function import FunctionRun, find_function, told_of
+from allswell.runtime.agents.function import FunctionRun, told_of
 from allswell.runtime.attempt import (
     AttemptLimits,
     AttemptOutcome,
@@ -30,10 +29,9 @@ from allswell.runtime.attempt import (
 )
 from allswell.runtime.attempt.launch import PLACE, Brief, LaunchSpec, OutputListeners
 from allswell.runtime.attempt.outcome import OutcomeReport
-from allswell.runtime.calls import is_async
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import rewrite_file, write_file
-from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.clock import SystemClock
 
 # An attempt by a command: its words filled in, run under the warden, heard and spoken to.
 #
@@ -181,12 +179,6 @@ class CommandRun(AttemptRunner):
                 ways.append("file")
         return tuple(ways)
 
-    def answered(self, note: str) -> None:
-        """It has checked in, in its own output."""
-        self.note(
-            Evidence(EvidenceKind.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”" if note else BARE_CHECKIN)
-        )
-
     def _orders(self) -> Mapping[str, object]:
         """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""
         answer = self.standing.answer
@@ -200,22 +192,3 @@ class CommandRun(AttemptRunner):
 
 Running = CommandRun | FunctionRun
 """One attempt by an agent, whatever kind it is; `run` is called once and raises nothing that the agent does."""
-
-
-def make_run(  # noqa: PLR0913 - four of them are keywords, and are the same for all
-    spec: AgentSpec,
-    brief: Brief,
-    lease: Lease,
-    home: StateDir,
-    listeners: OutputListeners,
-    started: Callable[[], None],
-    *,
-    tower: SharedSampler,
-    quota: Quota,
-    clock: Clock,
-    report: OutcomeReport,
-) -> Running:
-    """An attempt of this agent, ready to run."""
-    if spec.kind == "function" and is_async(find_function(spec)):
-        return FunctionRun(spec, brief, lease, home, started, clock)
-    return CommandRun(spec, brief, lease, home, listeners, started, tower=tower, quota=quota, report=report)

@@ -69,6 +69,7 @@ from allswell.runtime.agent_socket import (
     ToolMessage,
     read_word,
 )
+from allswell.runtime.attempt.launch import is_gone
 from allswell.runtime.attempt.outcome import OutcomeReport
 from allswell.runtime.attempt.progress import ProgressMonitor
 from allswell.runtime.process import TreeRecord
@@ -114,7 +115,7 @@ class QuotaTracker:
     async def _tell_later(self, lease: Lease, wait: float) -> None:
         """One for all that were merged: the last of them may be the answer to what was asked."""
         await asyncio.sleep(wait / 1_000)
-        if lease.lost is None and not lease.over:
+        if not is_gone(lease):
             self._told_at = self._clock.monotonic()
             with contextlib.suppress(AllswellError):
                 await lease.checkin()

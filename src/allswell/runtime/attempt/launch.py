@@ -46,7 +46,7 @@ from allswell.domain.service.retry import Failure
 from allswell.domain.values import on_one_line, quoted
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
-from allswell.runtime.agent_socket import SECRET, VARIABLE, outsiders_may_speak
+from allswell.runtime.agent_socket import SECRET, VARIABLE
 from allswell.runtime.attempt.permission_hook import digest_of
 from allswell.runtime.attempt.warm import MESSAGE, ends_of, last_receipt, warmth_of_agent, warmth_of_command, with_spent
 from allswell.runtime.host import boot_id
@@ -60,7 +60,7 @@ from allswell.runtime.process import (
 )
 from allswell.runtime.process.command import DEFAULT_CAP
 from allswell.runtime.propagation import HANDOVER, HANDOVER_FILE
-from allswell.runtime.receipts import StateDir
+from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.files import open_plain, remove_file, write_file
 from allswell.timing.tracing import trace_environment
 
@@ -183,6 +183,19 @@ def order_for(
     kept = None if folder is None else Path(checked_cwd(folder))
     own = limits or AttemptLimits()
     return LaunchSpec(words, path, place, variables, own, folder=kept, outsiders=outsiders_may_speak())
+
+
+_outsiders: bool | None = None
+
+
+def outsiders_may_speak() -> bool:
+    """Whether knowing an attempt's secret is enough to speak for it; the settings are loaded when this is asked."""
+    global _outsiders  # noqa: PLW0603 - one set of settings for one process
+    if _outsiders is None:
+        from allswell.settings import look  # what else is wrong with the settings is for others to say
+
+        _outsiders = look().value("socket_speakers") == "secret"
+    return _outsiders
 
 
 @dataclass(frozen=True)
@@ -366,15 +379,19 @@ def with_handover(order: LaunchSpec, lease: Lease, home: StateDir, *, cold: str 
     return dataclasses.replace(order, argv=argv, handover=text, pipes_handover=urgent, warmth=warmth)
 
 
+def is_gone(lease: Lease) -> bool:
+    """Whether a lease is over or lost, as far as its holder knows: nothing more is done under it."""
+    return lease.over or lease.lost is not None
+
+
 async def has_refused_session(order: LaunchSpec, outcome: AttemptOutcome, lease: Lease, home: StateDir) -> bool:
     """Whether an attempt has ended because its client refused to go on with the session, and can be made once more.
 
     It has not begun then, so its receipt is taken away.
     """
     receipt, standing = outcome.receipt, outcome.standing
-    if lease.over or lease.lost is not None or outcome.survivors is not None:
-        return False
-    if not order.warmth.session or not outcome.by_itself or receipt is None:
+    again = order.warmth.session and outcome.by_itself and outcome.survivors is None
+    if not again or receipt is None or is_gone(lease):
         return False
     began = standing is not None and (EvidenceKind.PROTOCOL in standing.last or standing.refusal is not None)
     printed = await asyncio.to_thread(ends_of, receipt)
@@ -445,7 +462,7 @@ def brief_for(
     handover = handover_of(lease, kept, home, warmth=warmth, done=done)
     payload = lease.payload
     text = "" if payload is None else payload if isinstance(payload, str) else _json(payload)
-    base = home.folder / "briefs" / f"{file_name(lease.task)}.{lease.attempt}"
+    base = home.folder / "briefs" / attempt_name(lease.task, lease.attempt)
     orders_file = base.with_name(base.name + ".orders")
     prompt_file = base.with_name(base.name + ".prompt")
     places = {

@@ -12,10 +12,9 @@ import math
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
 
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied
-from allswell.domain.agents.evidence import REPEATS, EvidenceState
+from allswell.domain.agents.denied import Denied
+from allswell.domain.agents.evidence import REPEATS
 from allswell.domain.agents.output import AgentLine, not_done, plain_refusal, with_denied
 from allswell.domain.duration import show
 from allswell.domain.lease.claim import RUN_ROLE
@@ -23,7 +22,8 @@ from allswell.domain.receipts.receipt import End, taken_away
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, LeaseLost
-from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome
+from allswell.runtime.attempt.launch import AttemptLimits, AttemptOutcome, is_gone
+from allswell.runtime.attempt.progress import ProgressMonitor
 from allswell.runtime.process import EndCause, ProcessResult
 from allswell.timing.clock import Clock
 
@@ -37,35 +37,6 @@ _LIMITS = (End.TIMEOUT, End.IDLE, End.LEASE_LOST)
 _BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED, "decline": End.RELEASED}
 
 
-class Observed(Protocol):
-    """What is known of an attempt while it runs."""
-
-    @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far."""
-        ...
-
-    @property
-    def session(self) -> tuple[str, str] | None:
-        """The agent's own session: dialect and id."""
-        ...
-
-    @property
-    def doing(self) -> str:
-        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
-        ...
-
-    @property
-    def neighbour(self) -> str | None:
-        """Who works in the same folder: then files are no evidence."""
-        ...
-
-    @property
-    def printed_since(self) -> str:
-        """What it has done since its last proof of progress, in words."""
-        ...
-
-
 class LimitChecker:
     """Holds one attempt to its limits; the clock begins when this is made."""
 
@@ -73,7 +44,7 @@ class LimitChecker:
         self,
         limits: AttemptLimits,
         lease: Lease,
-        observed: Observed,
+        seen: ProgressMonitor,
         clock: Clock,
         last_word: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -86,7 +57,7 @@ class LimitChecker:
         """Whether it is stopped by a person: then no limit is judged."""
         self._limits = limits
         self._lease = lease
-        self._seen = observed
+        self._seen = seen
         self._last_word = last_word
         self._clock = clock
         self._leave_at: int | None = None
@@ -189,7 +160,7 @@ class LimitChecker:
     def is_cut_off(self, verdict: AttemptOutcome) -> bool:
         """Whether it is ended because the store does not answer, and not because the store has said so."""
         lease = self._lease
-        return verdict.end is End.LEASE_LOST and self.order is None and lease.lost is None and not lease.over
+        return verdict.end is End.LEASE_LOST and self.order is None and not is_gone(lease)
 
     def _refused(self) -> str:
         """That its client waited for a provider that refuses, where it did: that is why it was not done."""
@@ -206,11 +177,8 @@ class LimitChecker:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied = NOTHING_DENIED) -> AttemptOutcome:
+    def by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
         """How it ended by itself; its last line may say what its exit code does not."""
-        return replace(self._by_itself(result, last_line, denied), denied=denied)
-
-    def _by_itself(self, result: ProcessResult, last_line: AgentLine, denied: Denied) -> AttemptOutcome:
         said = self._last_word()
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
@@ -322,7 +290,7 @@ async def ended_by(lease: Lease) -> tuple[End, str] | None:
 
 async def _ask_if_in_doubt(lease: Lease) -> None:
     """Renew a lease that may have lapsed while it could not be renewed: it then says that it is lost."""
-    if lease.remaining == 0 and lease.lost is None and not lease.over:
+    if lease.remaining == 0 and not is_gone(lease):
         with contextlib.suppress(AllswellError, TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await lease.renew()

@@ -400,7 +400,7 @@ def _settle(note: FlightFile, flight: InFlightRecord, home: StateDir, clock: Clo
         if keeping.running:
             note_survivors(home, flight, keeping.running, clock)
         keeping.keep_work("its supervisor died")
-        keeping.note_end()
+        keeping.note_folder(end=True)
     for number, doubt in enumerate(doubts):
         keeping.warn(f"doubt {number}", doubt)
     began = "while it ran" if flight.record is not None else "before it had started"

@@ -80,35 +80,6 @@ class WorkPlace:
     """The folder of all the notes of its store."""
 
 
-class AttemptRegistry:
-    """The attempts of one process, and how to find those of others."""
-
-    def __init__(self) -> None:
-        self._here: dict[str, WorkPlace] = {}
-        self._gone: list[tuple[float, WorkPlace]] = []
-
-    def come(self, place: WorkPlace) -> None:
-        """An attempt begins."""
-        self._here[place.note] = place
-
-    def leave(self, place: WorkPlace, now: float, forget: float) -> None:
-        """An attempt has ended; who left before `forget` was seen by everybody."""
-        self._here.pop(place.note, None)
-        self._gone = [one for one in self._gone if one[0] >= forget]
-        self._gone.append((now, place))
-
-    def of(self, place: WorkPlace, since: float) -> str | None:
-        """One of this process who works in the same folder now, or has since then."""
-        others = [*self._here.values(), *(gone for at, gone in self._gone if at >= since)]
-        return next(
-            (one.note for one in others if one.note != place.note and in_one_folder(one.folder, place.folder)), None
-        )
-
-    def elsewhere(self, notes: Path) -> dict[str, InFlightRecord]:
-        """Attempts of other processes that are under way; it reads files."""
-        return {name: flight for name, flight in under_way(notes, but=self._here) if _lives(flight)}
-
-
 def beside(place: WorkPlace, others: Mapping[str, InFlightRecord], tree: Container[int]) -> str | None:
     """One of other processes who works in the same folder, and is not of this attempt's own tree."""
     for name, flight in others.items():
@@ -116,6 +87,11 @@ def beside(place: WorkPlace, others: Mapping[str, InFlightRecord], tree: Contain
         if name != place.note and reaper not in tree and in_one_folder(flight.cwd, place.folder):
             return name
     return None
+
+
+def _elsewhere(notes: Path, but: Container[str]) -> dict[str, InFlightRecord]:
+    """Attempts of other processes that are under way; it reads files."""
+    return {name: flight for name, flight in under_way(notes, but=but) if _lives(flight)}
 
 
 def _lives(flight: InFlightRecord) -> bool:
@@ -270,7 +246,7 @@ def _written(pid: int) -> int:
 # Evidence is gathered for all of them together: one thread hears what they print (`output.OutputMultiplexer`), one walk
 # through
 # /proc looks at every tree whose turn it is, and a folder in which several work is looked at once for all of them. Who
-# shares a folder with whom is known here, too (`AttemptRegistry`).
+# shares a folder with whom is known here, too.
 
 _ON_THE_SECOND = 2.0
 """Seconds between two looks, from which on they are taken on the full second, together with those of others."""
@@ -302,7 +278,10 @@ class SharedSampler:
         self._walking: asyncio.Task[None] | None = None
         self._folders: dict[object, tuple[float, asyncio.Future[FolderState]]] = {}
         """The last look at each folder, with the moment at which it began."""
-        self._neighbours = AttemptRegistry()
+        self._here: dict[str, WorkPlace] = {}
+        """The attempts of this process, by note."""
+        self._gone: list[tuple[float, WorkPlace]] = []
+        """Those that have ended, with the moment of that, until all others have seen it."""
         self._notes: dict[object, tuple[float, asyncio.Future[dict[str, InFlightRecord]]]] = {}
         """Who else was at work, by the folder of the notes, with the moment at which that was read."""
 
@@ -349,21 +328,23 @@ class SharedSampler:
 
     def come(self, place: WorkPlace) -> None:
         """An attempt begins."""
-        self._neighbours.come(place)
+        self._here[place.note] = place
 
     def leave(self, place: WorkPlace) -> None:
         """An attempt has ended."""
         now = self._loop.time()
-        self._neighbours.leave(place, now, forget=now - _KEPT)
+        self._here.pop(place.note, None)
+        self._gone = [(at, gone) for at, gone in self._gone if at >= now - _KEPT] + [(now, place)]
 
     async def neighbour(self, place: WorkPlace, tree: Tree, *, since: float) -> str | None:
         """Who works in the same folder as an attempt, or has since then, if anybody."""
-        here = self._neighbours.of(place, since)
-        if here is not None:
-            return here
+        others = [*self._here.values(), *(gone for at, gone in self._gone if at >= since)]
+        for other in others:
+            if other.note != place.note and in_one_folder(other.folder, place.folder):
+                return other.note
         began, notes = self._notes.get(place.notes, (-math.inf, None))
         if notes is None or self._loop.time() - began > _NOTES:
-            notes = self._loop.run_in_executor(None, self._neighbours.elsewhere, place.notes)
+            notes = self._loop.run_in_executor(None, _elsewhere, place.notes, {*self._here})
             self._notes[place.notes] = (self._loop.time(), notes)
         return beside(place, await asyncio.shield(notes), [pid for pid, _ in tree])
 
@@ -436,6 +417,8 @@ class ProgressMonitor:
         """Who works in the same folder, as of the last look: then files are no evidence."""
         self.streams: Streams | None = None
         """What it prints, once there is anything to print to."""
+        self.silence = "it has printed nothing"
+        """What is said of it where it has not been heard."""
         self._before_progress = (0, 0)
         """Lines and bytes that had been printed at the last proof of progress."""
         self._speaks = False
@@ -503,7 +486,7 @@ class ProgressMonitor:
         """What it has printed since its last proof of progress, in words: how many lines, and the last of them."""
         streams = self.streams
         if streams is None or not streams.printed:
-            return "it has printed nothing"
+            return self.silence
         if streams.speaks:
             words = streams.latest_words
             return streams.open_call or (
@@ -523,10 +506,6 @@ class ProgressMonitor:
     def doing(self) -> str:
         """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
         return "" if self.streams is None else self.streams.open_call
-
-    def note(self, seen: Evidence) -> None:
-        """Note evidence that somebody else has gathered."""
-        self.standing = self.standing.heard(seen)
 
     def _hear_new_line(self, text: str) -> None:
         refused = self._reads_plain and from_plain(text.encode()) is not None  # which is heard as what it is

@@ -21,7 +21,7 @@ import msgspec
 from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.session import failures_after, resumed_by, spoilt
 from allswell.domain.agents.status import Survivor
-from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token, file_name
+from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.receipts.receipt import (
     CHANGES_UNTOLD,
     NOT_WRITTEN,
@@ -39,7 +39,7 @@ from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.attempt.launch import AttemptOutcome
 from allswell.runtime.process import StreamEnd, TreeRecord
-from allswell.runtime.receipts import StateDir
+from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.files import create, open_there, own_folder, remove_file, write_all
 from allswell.runtime.workspace.git import find_top
 from allswell.timing.clock import Clock
@@ -178,7 +178,7 @@ class FlightFile:
 
 def note_name(task: str, attempt: int) -> str:
     """What the note of an attempt is called."""
-    return f"{file_name(task)}.{attempt}.json"
+    return f"{attempt_name(task, attempt)}.json"
 
 
 def take_off(folder: Path, flight: InFlightRecord) -> FlightFile:
@@ -271,16 +271,12 @@ class AttemptRecorder:
         """Note something that could not be done; `about` tells it from other complaints."""
         self._warnings[about] = text
 
-    def note_beginning(self) -> None:
-        """Note what is in the folder before the command runs, so that it is known later what it changed."""
-        self._note("beginning")
-
     def count_changed(self) -> int | None:
         """How many files are not as they were when the command began; its end is noted with that. None: not known."""
         from allswell.runtime.workspace.baseline import count_changed, read_baseline
 
         flight = self.flight
-        self.note_end()
+        self.note_folder(end=True)
         if flight.folder is None or "baseline" in self._warnings:
             return None
         then, now = (read_baseline(self._home.baselines, flight.task, flight.attempt, end=end) for end in (False, True))
@@ -289,21 +285,20 @@ class AttemptRecorder:
         except (AllswellError, OSError):
             return None
 
-    def note_end(self) -> None:
-        """Note what is in the folder once the tree is gone; another may work there next."""
-        self._note("end")
+    def note_folder(self, *, end: bool = False) -> None:
+        """Note what is in the folder before the command runs, so that it is known later what it changed.
 
-    def _note(self, moment: str) -> None:
-        flight = self.flight
+        At its `end`, once the tree is gone, it is noted again: another may work there next.
+        """
+        flight, moment = self.flight, "end" if end else "beginning"
         if flight.folder is None:
             return
         from allswell.runtime.workspace.baseline import (
             take_baseline,  # a function in our own process has no folder to note
         )
 
-        place, end = self._home.baselines, moment == "end"
         try:
-            take_baseline(place, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)
+            take_baseline(self._home.baselines, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)
         except (AllswellError, OSError) as error:
             self.warn("baseline", f"what was in {flight.folder} at the {moment} could not be noted: {error}")
 

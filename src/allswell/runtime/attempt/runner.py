@@ -28,12 +28,12 @@ import msgspec
 
 from allswell.domain.agents.conversation import CHANGED_NOTHING_AND_ASKS, asks_human
 from allswell.domain.agents.cost import usd
-from allswell.domain.agents.denied import NOTHING_DENIED, Denied, waiting_by_our_hook, waiting_call
-from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.denied import Denied, waiting_by_our_hook, waiting_call
+from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.permission import why_no_hook
 from allswell.domain.agents.session import resumed
 from allswell.domain.agents.status import Survivor, named
-from allswell.domain.ids import TaskId, file_name
+from allswell.domain.ids import TaskId
 from allswell.domain.lease.model import stop_margin, stop_reserve
 from allswell.domain.receipts.receipt import End
 from allswell.domain.rules.event import (
@@ -72,8 +72,8 @@ from allswell.runtime.attempt.output import Streams
 from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, WorkPlace
 from allswell.runtime.attempt.record import AttemptRecorder, FlightFile, flight_of, take_off, work_folder
 from allswell.runtime.attempt.verification import Verifying
-from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, WardenCommand, begin, working_in
-from allswell.runtime.receipts import StateDir
+from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, WardenCommand, working_in
+from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.git import find_top, head_of, place_of
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.tracing import traced
@@ -117,21 +117,54 @@ _BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
 class AttemptLife:
     """One attempt at a task by the holder of a lease, whatever it is by; `run` is called once."""
 
-    _judge: LimitChecker
-    verifying: Verifying
-    """Verifies its work, where its task wants that."""
+    remark = ""
+    """That its reaper was stopped, once it was."""
 
-    def __init__(self, lease: Lease, grace: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        order: LaunchSpec,
+        lease: Lease,
+        clock: Clock,
+        tower: SharedSampler | None = None,
+        *,
+        place: WorkPlace | None = None,
+        last_word: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        idle = raised(order.limits.idle, lease.idle_override)
+        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
         self.lease = lease
         if lease.length is not None:
-            lease.reserve = stop_reserve(lease.length, grace)
+            lease.reserve = stop_reserve(lease.length, order.limits.grace)
         self.outcome: AttemptOutcome | None = None
         """How it ended, once it has."""
         self._clock = clock
-        self._grace = grace
+        self._grace = order.limits.grace
         self._stopped = False
         self._news = Signal()
         """Something happened that the judge should know of."""
+        seen = self._gathering = ProgressMonitor(order, place, clock, self._heard, tower or SharedSampler())
+        self.verifying = Verifying(order, lease, lambda what: seen.heard(EvidenceKind.PROTOCOL, what))
+        """Verifies its work, where its task wants that."""
+        self._paying = CostReporter(lease, seen.meter, lambda why: self.stop(why, End.COSTLY))
+        seen.on_cost = self._paying.hear
+        self._judge = LimitChecker(order.limits, lease, seen, clock, last_word)
+
+    @property
+    def standing(self) -> EvidenceState:
+        """What it has shown so far."""
+        return self._gathering.standing
+
+    @property
+    def doing(self) -> str:
+        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
+        return self._gathering.doing
+
+    def answered(self, note: str) -> None:
+        """It has checked in, in its own output or from elsewhere."""
+        self._gathering.heard(EvidenceKind.CHECKIN, f"“{note[:400]}”" if note else BARE_CHECKIN)
+
+    def _heard(self, seen: Evidence) -> None:
+        """It has shown something."""
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
         """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
@@ -161,17 +194,21 @@ class AttemptLife:
     async def _life(self) -> AttemptOutcome:
         raise NotImplementedError
 
+    async def _paid(self, ended: AttemptOutcome) -> AttemptOutcome:
+        """How it ended, with what it has cost, which the store is told."""
+        over, told = await self._paying.settle(), self._paying.is_told
+        return dataclasses.replace(ended, expense=self._gathering.meter.total, expense_told=told, over_cost=over)
+
 
 class AttemptRunner(AttemptLife):
     """One attempt by a command."""
 
-    remark = ""
-    """That its reaper was stopped, once it was."""
+    _streams: Streams
+    """What it prints, once it is prepared."""
     on_remark: Callable[[str], None] | None = None
     """Called with that."""
     _no_permissions = ""
     """Why no call can be made to wait for a human, where some are to: then the attempt does not start."""
-    _stopped = False
 
     def __init__(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
         self,
@@ -186,9 +223,12 @@ class AttemptRunner(AttemptLife):
         tower: SharedSampler | None = None,
         report: OutcomeReport | None = None,
     ) -> None:
-        idle = raised(order.limits.idle, lease.idle_override)
-        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
-        super().__init__(lease, order.limits.grace, clock or SystemClock())
+        name = self._name = attempt_name(lease.task, lease.attempt)
+        place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
+        super().__init__(
+            *(order, lease, clock or SystemClock(), tower), place=place, last_word=lambda: self._holder.last_word
+        )
+        order, seen = self.order, self._gathering
         self.before_start: Callable[[], None] | None = None
         """Called when all is prepared, and the command is about to be started."""
         self.on_start: Callable[[], None] | None = None
@@ -201,10 +241,6 @@ class AttemptRunner(AttemptLife):
         self._on_evidence = on_evidence
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
-        name = self._name = f"{file_name(lease.task)}.{lease.attempt}"
-        place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
-        self._gathering = ProgressMonitor(order, place, self._clock, self._heard, tower or SharedSampler())
-        seen = self._gathering
         self._report = report
         """Takes the note over when the attempt has ended; None: the note goes then."""
         spends = QuotaTracker(order.quota, self._clock)
@@ -214,7 +250,6 @@ class AttemptRunner(AttemptLife):
         self._told = HandoverPlaces(order, home.folder / "briefs" / f"{name}.handover")
         self._admission = PeerCheck(outsiders=order.outsiders)
         self._desk = ControlSocket(self._holder.hear, self._admission)
-        self._streams: Streams | None = None
         self._handle: Handle | None = None
         self._cancelling: asyncio.Task[bool] | None = None
         """Waits for a command that was asked to cancel what it does."""
@@ -222,12 +257,8 @@ class AttemptRunner(AttemptLife):
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
         self._plugin: PermissionPlugin | None = None
         """Decides about calls of its tools: one that a human has decided about, and those that wait for one."""
-        self.verifying = Verifying(order, lease, lambda what: seen.heard(EvidenceKind.PROTOCOL, what))
         self._teller = CheckinForwarder(lease, lambda: self.standing, self._clock)
-        self._paying = CostReporter(lease, seen.meter, lambda why: self.stop(why, End.COSTLY))
-        seen.on_cost = self._paying.hear
         self._circles = RepetitionReporter(lease, order.limits.repeats, seen)
-        self._judge = LimitChecker(order.limits, lease, seen, self._clock, lambda: self._holder.last_word)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -241,11 +272,6 @@ class AttemptRunner(AttemptLife):
         self._judge.stands = stands
 
     @property
-    def standing(self) -> EvidenceState:
-        """What it has shown so far."""
-        return self._gathering.standing
-
-    @property
     def remaining(self) -> int | None:
         """How long it is to the hard limit, in milliseconds; None without a limit."""
         return self._judge.remaining
@@ -256,14 +282,9 @@ class AttemptRunner(AttemptLife):
         return self._gathering.printed_since
 
     @property
-    def doing(self) -> str:
-        """The call of a tool that it has made, and that has brought nothing yet; empty if there is none."""
-        return self._gathering.doing
-
-    @property
     def speaks(self) -> bool:
         """Whether its standard output is a protocol of agents."""
-        return self._streams is not None and self._streams.speaks
+        return self._gathering.streams is not None and self._gathering.streams.speaks
 
     @property
     def requests(self) -> tuple[TaskId, ...]:
@@ -278,10 +299,6 @@ class AttemptRunner(AttemptLife):
     def judge_again(self) -> None:
         """Something has changed by which it is judged."""
         self._news.fire()
-
-    def note(self, seen: Evidence) -> None:
-        """Add evidence that the caller has gathered elsewhere."""
-        self._gathering.note(seen)
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
         """Order the stop; what is being ended already is given no more than this grace."""
@@ -319,10 +336,10 @@ class AttemptRunner(AttemptLife):
             await self._put_away(keeping)
 
     async def _prepare(self) -> AttemptRecorder:
-        order, lease, heard = self.order, self.lease, self._gathering
-        self._streams = Streams(self._home.transcripts, self._name, order.echo, heard.reader, self._room)
-        heard.streams = self._streams
-        stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
+        order, lease, seen = self.order, self.lease, self._gathering
+        streams = Streams(self._home.transcripts, self._name, order.echo, seen.reader, self._room)
+        self._streams = seen.streams = streams
+        stdout, stderr = (None if path is None else str(path) for path in streams.paths)
         folder = work_folder(order.folder)
         top = None if folder is None else find_top(folder)
         flight = flight_of(
@@ -342,13 +359,13 @@ class AttemptRunner(AttemptLife):
             warm_failures=order.warmth.failures,
         )
         keeping = self.keeping = AttemptRecorder(flight, self._home, order.snapshot, self._clock)
-        if self._streams.warning is not None:
-            keeping.warn("transcript", self._streams.warning)
+        if streams.warning is not None:
+            keeping.warn("transcript", streams.warning)
         self._note(keeping)
         self._prepare_permissions(keeping)
         if (trouble := await in_thread(self._told.write)) is not None:
             keeping.warn("handover", trouble)
-        await in_thread(keeping.note_beginning)
+        await in_thread(keeping.note_folder)
         try:
             await self._desk.open()
         except OSError as error:
@@ -391,7 +408,6 @@ class AttemptRunner(AttemptLife):
         if self._no_permissions:
             text = f"calls that match `defer` cannot be made to wait for a human: {self._no_permissions}"
             raise Refused("cannot_defer", text, where="defer")
-        assert streams is not None  # noqa: S101 - `_prepare` made them
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         command = WardenCommand(
@@ -416,7 +432,7 @@ class AttemptRunner(AttemptLife):
         self._gathering.begin()
         if self.before_start is not None:
             self.before_start()
-        handle = self._handle = begin(command)
+        handle = self._handle = Handle(command)
         handle.on_left = self.on_left
         handle.on_wake = partial(self._reaper_woke, keeping)
         self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
@@ -433,7 +449,6 @@ class AttemptRunner(AttemptLife):
         """The end of the tree, which is looked at while it runs; raises what stood in the way of its start."""
         await handle.started()
         streams = self._streams
-        assert streams is not None  # noqa: S101 - `_prepare` made them
         self._admission.begin(handle.record)
         self._note(keeping, handle)
         streams.let_go()
@@ -471,7 +486,6 @@ class AttemptRunner(AttemptLife):
 
     async def _watch(self, handle: Handle, keeping: AttemptRecorder) -> AttemptOutcome:
         streams = self._streams
-        assert streams is not None  # noqa: S101 - `_prepare` made them
         ending = asyncio.ensure_future(self._result(handle, keeping))
         ending.add_done_callback(lambda _: self._news.fire())
         asking = asyncio.ensure_future(self._holder.watch_requests(lambda why: self.stop(why, End.RELEASED)))
@@ -487,8 +501,9 @@ class AttemptRunner(AttemptLife):
             result = ending.result()
             await streams.heard_out(_TAKEN)
             last = await asyncio.to_thread(streams.last_line)  # megabytes, perhaps: the loop serves others
-            ended = self._with_place(self._judge.by_itself(result, last, await self._denied(fresh=True)))
-            return await as_the_store_has_it(self.lease, ended)
+            denied = await self._denied(fresh=True)
+            ended = dataclasses.replace(self._judge.by_itself(result, last, denied), denied=denied)
+            return await as_the_store_has_it(self.lease, self._with_place(ended))
 
         async def look() -> None:
             if handle.has_started:
@@ -505,8 +520,6 @@ class AttemptRunner(AttemptLife):
 
     async def _denied(self, *, fresh: bool = False) -> Denied:
         """The calls that its program has refused so far; unless `fresh`, as of a few seconds ago."""
-        if self._streams is None:
-            return NOTHING_DENIED
         since = math.inf if fresh else asyncio.get_running_loop().time() - _REFUSALS_KEPT
         denied = await self._streams.denied(not_before=since)
         return self._placed(denied) if denied.count else denied
@@ -582,10 +595,7 @@ class AttemptRunner(AttemptLife):
 
         One that has changed nothing in a worktree of ours, and ends with a question, asks that question.
         """
-        streams = self._streams
-        if streams is None:
-            return ended
-        ended = dataclasses.replace(ended, message=streams.message)
+        ended = dataclasses.replace(ended, message=self._streams.message)
         if ended.end is not End.DONE or self._holder.last_word is not None:
             return ended
         alone = self._gathering.neighbour is None
@@ -606,7 +616,7 @@ class AttemptRunner(AttemptLife):
         elif ended.result is not None and not ended.result.proven:
             await in_thread(lambda: _remark(keeping))
         if ended.changed is None or ended.verification is not None:
-            await in_thread(keeping.note_end)
+            await in_thread(lambda: keeping.note_folder(end=True))
         if ended.denied.count:
             keeping.warn("denied", ended.warning)
         if ended.end is not End.DONE:
@@ -615,20 +625,17 @@ class AttemptRunner(AttemptLife):
         if told or ended.end is not End.DONE:
             ended = await in_thread(lambda: keeping.settled(ended))
         await self._drain(ended)
-        over = await self._paying.settle()
+        ended = await self._paid(ended)
         kept = self.order.keep_transcript or ended.end is not End.DONE
         streams = self._streams
         return dataclasses.replace(
             ended,
             said=None if self._holder.brought else self._holder.last_word,
             brought=self._holder.brought,
-            expense=self._gathering.meter.total,
-            expense_told=self._paying.is_told,
-            over_cost=over,
             survivors=left,
             warnings=keeping.warnings,
-            last_words="" if ended.receipt is None or streams is None else streams.last_words(),
-            transcript=streams.kept(ended.result) if streams is not None and kept else (None, None),
+            last_words="" if ended.receipt is None else streams.last_words(),
+            transcript=streams.kept(ended.result) if kept else (None, None),
         )
 
     async def _drain(self, ended: AttemptOutcome) -> None:
@@ -644,8 +651,7 @@ class AttemptRunner(AttemptLife):
                 until = loop.time() + _TAKEN
             return until is not None and loop.time() >= until
 
-        if self._streams is not None:
-            await self._streams.drained(given_up)
+        await self._streams.drained(given_up)
 
     async def _put_away(self, keeping: AttemptRecorder) -> None:
         self._teller.close()
@@ -656,9 +662,8 @@ class AttemptRunner(AttemptLife):
         if self._plugin is not None:
             self._plugin.remove()
         self._told.close()
-        if self._streams is not None:
-            kept = self.order.keep_transcript or keeping.receipt is not None
-            self._streams.close(shelf=None if kept else self._home.shown)
+        kept = self.order.keep_transcript or keeping.receipt is not None
+        self._streams.close(shelf=None if kept else self._home.shown)
         if self._file is not None and self._report is None:
             self._file.remove()
 

@@ -28,7 +28,7 @@ from allswell.domain.task.model import OPEN, TaskRow
 from allswell.engine.lease import Held, Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
-from allswell.runtime.attempt.launch import AttemptOutcome, LaunchSpec, about
+from allswell.runtime.attempt.launch import AttemptOutcome, LaunchSpec, about, is_gone
 from allswell.runtime.attempt.limits import as_the_store_has_it
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Verifying:
         `said` is whether its agent has said itself that it is done: the store knows that then, and what it brought.
         """
         lease = self._lease
-        if ended.end is not End.DONE or lease.over or lease.lost is not None or not lease.verify:
+        if ended.end is not End.DONE or is_gone(lease) or not lease.verify:
             return ended
         argv = as_agent(self._order.argv, self._order.verify or lease.verify)
         self._heard(f"verifying: {shown(tuple(argv))}")
@@ -154,7 +154,7 @@ async def watch_over(
     lost = asyncio.Event()
     lease.on_end = lost.set
     checking = asyncio.ensure_future(verify(argv, folder=folder, env=env, limit=lease.verify_timeout))
-    beside = [asyncio.ensure_future(work) for work in (_keep_alive(lease), lease.follow())]
+    beside = [asyncio.ensure_future(work) for work in (_keep_alive(lease, lease.tells_every / 1_000), lease.follow())]
     over = [asyncio.ensure_future(event.wait()) for event in (stop, lost)]
     try:
         while True:
@@ -162,7 +162,7 @@ async def watch_over(
             await asyncio.wait((checking, *over), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
                 return None
-            if lease.lost is not None or lease.over:
+            if is_gone(lease):
                 return VerificationStopped(
                     End.LEASE_LOST, "its lease was ended" if lease.lost is None else lease.lost.reason
                 )
@@ -180,12 +180,12 @@ async def watch_over(
         await asyncio.gather(checking, *beside, *over, return_exceptions=True)
 
 
-async def _keep_alive(lease: Lease) -> None:
+async def _keep_alive(held: Held, every: float) -> None:
     """Tell the store that the attempt lives, as long as its verification runs; its agent's last note stays."""
     while True:
         with contextlib.suppress(AllswellError):
-            await lease.checkin()
-        await asyncio.sleep(lease.tells_every / 1_000)
+            await held.checkin()
+        await asyncio.sleep(every)
 
 
 # Verification by hand: by a holder without a supervisor (`allswell done`), and by an operator (`allswell verify`).
@@ -270,17 +270,10 @@ async def _verify_alive(
     watch: Watch, row: TaskRow, held: Held, folder: str, env: Mapping[str, str], agent: Sequence[str] = ()
 ) -> Verification:
     """Verify, and let the store know meanwhile that the attempt is attended to."""
-    living = asyncio.ensure_future(_keep_alive_by_hand(held))
+    living = asyncio.ensure_future(_keep_alive(held, _ALIVE))
     try:
         argv = as_agent(agent, verify_of(row.task))
         return await verify(argv, folder=folder, env=env, limit=await limit_of(watch, row))
     finally:
         living.cancel()
         await asyncio.gather(living, return_exceptions=True)
-
-
-async def _keep_alive_by_hand(held: Held) -> None:
-    while True:
-        with contextlib.suppress(AllswellError):
-            await held.checkin()
-        await asyncio.sleep(_ALIVE)

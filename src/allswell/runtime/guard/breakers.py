@@ -560,14 +560,48 @@ async def _said(watch: Watch, incident: RateLimited | GaveUp) -> None:
 # blocked), a guard goes by the breakers of this process.
 
 
-class AsyncStoredBreakers:
-    """Stored breakers for async code."""
+class _CarriedBreakers:
+    """Stored breakers, asked from anywhere; what a call gives is there at once, or awaited, as `_ask` has it."""
 
     def __init__(self, stored: StoredBreakers, home: OwnLoop, patience: float) -> None:
         self._stored = stored
         self._home = home
         self._patience = patience
+        self._warned = False
         self.clean = stored.clean
+
+    def _ask(self, work: Coroutine[Any, Any, T], alone: Callable[[], T]) -> Any:  # noqa: ANN401 - a T, or awaited
+        raise NotImplementedError
+
+    def admit(self, service: str, policy: BreakerPolicy) -> Any:  # noqa: ANN401 - as below
+        """Let one call through, or say when to ask again."""
+        stored = self._stored
+        return self._ask(stored.admit(service, policy), lambda: stored.admit_alone(service, policy))
+
+    def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> Any:  # noqa: ANN401
+        """Take a permit back with what came of it."""
+        stored = self._stored
+        asked = stored.report(permit, outcome, policy)
+        return self._ask(asked, lambda: stored.report_alone(permit, outcome, policy))
+
+    def park(self, service: str, delay: int) -> Any:  # noqa: ANN401
+        """Nobody calls this service for so many milliseconds."""
+        own = self._stored.own
+        return self._ask(self._stored.park(service, delay), lambda: own.park(service, delay))
+
+    def parked(self, service: str) -> Any:  # noqa: ANN401
+        """How long the service is still parked."""
+        own = self._stored.own
+        return self._ask(self._stored.parked(service), lambda: own.parked(service))
+
+    def note(self, incident: RateLimited | GaveUp) -> Any:  # noqa: ANN401
+        """Keep what happened where others see it, and ask a human where one is needed."""
+        own = self._stored.own
+        return self._ask(self._stored.note(incident), lambda: own.note(incident))
+
+
+class AsyncStoredBreakers(_CarriedBreakers):
+    """Stored breakers for async code."""
 
     async def _ask(self, work: Coroutine[Any, Any, T], alone: Callable[[], T]) -> T:
         if self._home.is_here():
@@ -580,42 +614,9 @@ class AsyncStoredBreakers:
         except TimeoutError:  # its loop is blocked
             return alone()
 
-    async def admit(self, service: str, policy: BreakerPolicy) -> CallAdmission:
-        """Let one call through, or say when to ask again."""
-        stored = self._stored
-        return await self._ask(stored.admit(service, policy), lambda: stored.admit_alone(service, policy))
 
-    async def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> PermitReport:
-        """Take a permit back with what came of it."""
-        stored = self._stored
-        asked = stored.report(permit, outcome, policy)
-        return await self._ask(asked, lambda: stored.report_alone(permit, outcome, policy))
-
-    async def park(self, service: str, delay: int) -> None:
-        """Nobody calls this service for so many milliseconds."""
-        own = self._stored.own
-        await self._ask(self._stored.park(service, delay), lambda: own.park(service, delay))
-
-    async def parked(self, service: str) -> Millis:
-        """How long the service is still parked."""
-        own = self._stored.own
-        return await self._ask(self._stored.parked(service), lambda: own.parked(service))
-
-    async def note(self, incident: RateLimited | GaveUp) -> None:
-        """Keep what happened where others see it, and ask a human where one is needed."""
-        own = self._stored.own
-        await self._ask(self._stored.note(incident), lambda: own.note(incident))
-
-
-class SyncStoredBreakers:
+class SyncStoredBreakers(_CarriedBreakers):
     """Stored breakers for code that blocks."""
-
-    def __init__(self, stored: StoredBreakers, home: OwnLoop, patience: float) -> None:
-        self._stored = stored
-        self._home = home
-        self._patience = patience
-        self._warned = False
-        self.clean = stored.clean
 
     def _ask(self, work: Coroutine[Any, Any, T], alone: Callable[[], T]) -> T:
         if self._home.is_here():
@@ -632,32 +633,6 @@ class SyncStoredBreakers:
         except (TimeoutError, CancelledError):  # its loop is blocked, or was closed meanwhile
             carried.cancel()
             return alone()
-
-    def admit(self, service: str, policy: BreakerPolicy) -> CallAdmission:
-        """Let one call through, or say when to ask again."""
-        stored = self._stored
-        return self._ask(stored.admit(service, policy), lambda: stored.admit_alone(service, policy))
-
-    def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> PermitReport:
-        """Take a permit back with what came of it."""
-        stored = self._stored
-        asked = stored.report(permit, outcome, policy)
-        return self._ask(asked, lambda: stored.report_alone(permit, outcome, policy))
-
-    def park(self, service: str, delay: int) -> None:
-        """Nobody calls this service for so many milliseconds."""
-        own = self._stored.own
-        self._ask(self._stored.park(service, delay), lambda: own.park(service, delay))
-
-    def parked(self, service: str) -> Millis:
-        """How long the service is still parked."""
-        own = self._stored.own
-        return self._ask(self._stored.parked(service), lambda: own.parked(service))
-
-    def note(self, incident: RateLimited | GaveUp) -> None:
-        """Keep what happened where others see it, and ask a human where one is needed."""
-        own = self._stored.own
-        self._ask(self._stored.note(incident), lambda: own.note(incident))
 
 
 _OF: WeakKeyDictionary[Watch, tuple[Breakers, AsyncBreakers]] = WeakKeyDictionary()

@@ -21,9 +21,9 @@ from allswell.runtime.process.command import (
     find_program,
     held_back,
 )
-from allswell.runtime.process.handle import KEEPER, Handle, begin, start
-from allswell.runtime.process.identity import MARKER, TreeRecord
-from allswell.runtime.process.leftovers import LeftoverTree, end_left_over, find_left_over, survivors_of, working_in
+from allswell.runtime.process.handle import KEEPER, Handle, start
+from allswell.runtime.process.identity import MARKER, TreeRecord, survivors_of
+from allswell.runtime.process.leftovers import LeftoverTree, end_left_over, find_left_over, working_in
 
 __all__ = [
     "KEEPER",
@@ -36,7 +36,6 @@ __all__ = [
     "TreeRecord",
     "WardenCommand",
     "allowed_environment",
-    "begin",
     "checked_argv",
     "checked_cwd",
     "end_left_over",

@@ -1,7 +1,8 @@
 """A command that runs under its reaper, as its supervisor holds it.
 
 The handle is one end of a socket; the reaper holds the other. To let go of it, by `close()` or by dying, ends the tree.
-`start` and `wait` block; async code uses `begin` and awaits `started()` and `ended()`. No thread is behind any of it.
+`start` and `wait` block; async code makes a `Handle`, which does not wait, and awaits `started()` and `ended()`. No
+thread is behind any of it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from allswell.domain.agents.status import Survivor, short_command
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.host import soft_limit_of_commands
 from allswell.runtime.process.apart.stops import FOLLOW
-from allswell.runtime.process.apart.tree import freeze, look, send
+from allswell.runtime.process.apart.tree import freeze, look, send, start_of
 from allswell.runtime.process.apart.wire import PID_BYTES, Message, Unpacker, pack
 from allswell.runtime.process.command import EndCause, ProcessResult, StreamEnd, WardenCommand, marked, not_started
-from allswell.runtime.process.identity import TreeRecord, new_record
-from allswell.runtime.process.leftovers import TreeMarks, end_left_over, survivors_of, wake
+from allswell.runtime.process.identity import TreeMarks, TreeRecord, new_record, survivors_of, wake
+from allswell.runtime.process.leftovers import end_left_over
 
 # The supervisor's side of the warden: started on first need, started again when it was killed.
 #
@@ -504,13 +505,12 @@ class Handle:
             return
         own = look(reaper)
         parent = KEEPER.warden if own is None else own.parent  # a reaper may have been killed by now
-        warden = look(parent) if parent else None
         self.record = msgspec.structs.replace(
             self.record,
             reaper=reaper,
             reaper_start=0 if own is None else own.start,
             warden=parent,
-            warden_start=0 if warden is None else warden.start,
+            warden_start=start_of(parent) if parent else 0,
         )
 
     def _note_start(self, pid: int) -> None:
@@ -591,11 +591,6 @@ class Handle:
 def _wake(heard: asyncio.Future[None]) -> None:
     if not heard.done():
         heard.set_result(None)
-
-
-def begin(command: WardenCommand) -> Handle:
-    """Have a command started, without waiting until it runs."""
-    return Handle(command)
 
 
 def start(command: WardenCommand) -> Handle:

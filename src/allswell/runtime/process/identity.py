@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
+from collections.abc import Iterable
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
+from allswell.domain.agents.status import Survivor, short_command
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import lives, look, read
+from allswell.runtime.process.apart.tree import lives, look, read, send, start_of, state_of
 
 MARKER = "ALLSWELL_MARKER"
 """The variable by which every process of a tree can be known, as long as it is not unset."""
@@ -46,6 +49,75 @@ def pid_namespace() -> str:
 def new_record(marker: str) -> TreeRecord:
     """A record of a tree that is about to start."""
     return TreeRecord(boot_id(), pid_namespace(), marker)
+
+
+def wake(record: TreeRecord) -> None:
+    """Continue the reaper and the warden of a tree, if they were stopped: only the tree itself would do that."""
+    if record.boot_id != boot_id() or record.pid_namespace != pid_namespace():
+        return
+    for pid, start in ((record.warden, record.warden_start), (record.reaper, record.reaper_start)):
+        seen = look(pid) if pid else None
+        if seen is not None and seen.state == "T" and seen.start == start:
+            send(pid, start, signal.SIGCONT)
+
+
+# What was seen of a tree while it was watched, and who of it still runs.
+
+_SESSIONS = 10_000
+"""How many sessions of one tree are remembered; the oldest are forgotten first."""
+
+
+class TreeMarks:
+    """What was seen of a tree while it was watched."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, int] = {}
+        """Start times by number, as of the last look: while the reaper lives, these are all."""
+        self._sessions: dict[int, int] = {}
+        """Start times of the leaders of its sessions; 0 where the leader was not seen."""
+
+    def see(self, processes: Iterable[tuple[int, int]]) -> None:
+        """Note numbers and start times; an empty look says only that no process was left to look for."""
+        seen = dict(processes)
+        for pid, start in seen.items():
+            if self._processes.get(pid) == start:
+                continue
+            fields = state_of(pid)
+            if fields is not None and int(fields[19]) == start:
+                session = int(fields[3])
+                self._sessions[session] = start_of(session)
+        while len(self._sessions) > _SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        if seen:
+            self._processes = seen
+
+    def fits(self, pid: int, start: int, session: int) -> bool:
+        """Whether a process was seen, or is in a session that was.
+
+        The number of a session is given to no other process for as long as a process is in it, so the session is
+        another one only if its leader is.
+        """
+        if self._processes.get(pid) == start:
+            return True
+        known = self._sessions.get(session)
+        if known is None:
+            return False
+        leader = look(session)
+        return leader is None or leader.state in "ZX" or leader.start == known
+
+
+def survivors_of(pids: Iterable[int], start: int | None = None) -> tuple[Survivor, ...]:
+    """Processes with what tells them from others, and their commands; those that are no more are left out.
+
+    With `start`, those too that have started at another moment: they are others with the same number.
+    """
+    found = []
+    for pid in pids:
+        seen = look(pid)
+        if seen is not None and seen.state not in "ZX" and start in (None, seen.start):
+            line = read(f"/proc/{pid}/cmdline").replace(b"\0", b" ") or read(f"/proc/{pid}/comm")
+            found.append(Survivor(pid, seen.start, short_command(line.decode("utf-8", "replace"))))
+    return tuple(found)
 
 
 # Whose child a process is, up to the first: how it is known that a caller runs inside an attempt.
@@ -120,10 +192,8 @@ def _here() -> str:
 
 def this_process() -> str:
     """The name under which this process holds flows."""
-    seen = look(os.getpid())
-    start = 0 if seen is None else seen.start
     host = "".join(letter if letter.isprintable() else "?" for letter in socket.gethostname())[:_HOST_MOST]
-    return f"{host}:{os.getpid()}.{start}.{_here()}"
+    return f"{host}:{os.getpid()}.{start_of(os.getpid())}.{_here()}"
 
 
 def is_dead(holder: str) -> bool:

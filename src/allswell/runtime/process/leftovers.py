@@ -33,11 +33,11 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.status import Survivor, short_command
+from allswell.domain.agents.status import Survivor
 from allswell.errors import Refused
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import ProcessSeen, below, lives, living, look, read, send, state_of
-from allswell.runtime.process.identity import MARKER, TreeRecord, pid_namespace
+from allswell.runtime.process.apart.tree import ProcessSeen, below, lives, living, look, read, send, start_of, state_of
+from allswell.runtime.process.identity import MARKER, TreeMarks, TreeRecord, pid_namespace, survivors_of, wake
 
 _KILLING = 5.0
 """Seconds of killing after which those who still live are reported."""
@@ -45,8 +45,6 @@ _SWEEP = 0.02
 _CALM = 3
 """Looks in a row that must find no process: one that forks and ends, again and again, can be missed by a single
 look."""
-_SESSIONS = 10_000
-"""How many sessions of one tree are remembered; the oldest are forgotten first."""
 
 
 class LeftoverTree(msgspec.Struct, frozen=True):
@@ -65,60 +63,6 @@ class LeftoverTree(msgspec.Struct, frozen=True):
         return not self.processes and not self.doubts
 
 
-class TreeMarks:
-    """What was seen of a tree while it was watched."""
-
-    def __init__(self) -> None:
-        self._processes: dict[int, int] = {}
-        """Start times by number, as of the last look: while the reaper lives, these are all."""
-        self._sessions: dict[int, int] = {}
-        """Start times of the leaders of its sessions; 0 where the leader was not seen."""
-
-    def see(self, processes: Iterable[tuple[int, int]]) -> None:
-        """Note numbers and start times; an empty look says only that no process was left to look for."""
-        seen = dict(processes)
-        for pid, start in seen.items():
-            if self._processes.get(pid) == start:
-                continue
-            fields = state_of(pid)
-            if fields is not None and int(fields[19]) == start:
-                session = int(fields[3])
-                leader = look(session)
-                self._sessions[session] = 0 if leader is None else leader.start
-        while len(self._sessions) > _SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        if seen:
-            self._processes = seen
-
-    def fits(self, pid: int, start: int, session: int) -> bool:
-        """Whether a process was seen, or is in a session that was.
-
-        The number of a session is given to no other process for as long as a process is in it, so the session is
-        another one only if its leader is.
-        """
-        if self._processes.get(pid) == start:
-            return True
-        known = self._sessions.get(session)
-        if known is None:
-            return False
-        leader = look(session)
-        return leader is None or leader.state in "ZX" or leader.start == known
-
-
-def survivors_of(pids: Iterable[int], start: int | None = None) -> tuple[Survivor, ...]:
-    """Processes with what tells them from others, and their commands; those that are no more are left out.
-
-    With `start`, those too that have started at another moment: they are others with the same number.
-    """
-    found = []
-    for pid in pids:
-        seen = look(pid)
-        if seen is not None and seen.state not in "ZX" and start in (None, seen.start):
-            line = read(f"/proc/{pid}/cmdline").replace(b"\0", b" ") or read(f"/proc/{pid}/comm")
-            found.append(Survivor(pid, seen.start, short_command(line.decode("utf-8", "replace"))))
-    return tuple(found)
-
-
 def working_in(folder: str, record: TreeRecord) -> tuple[Survivor, ...]:
     """Processes in or below a folder that began after a tree did, and are not ourselves: a remark, and no proof."""
     top, ourselves, found = os.path.realpath(folder), _line_of(os.getpid()), []
@@ -132,16 +76,6 @@ def working_in(folder: str, record: TreeRecord) -> tuple[Survivor, ...]:
         if inside and pid not in ourselves and seen is not None and seen.start >= record.reaper_start > 0:
             found.append(pid)
     return survivors_of(found)
-
-
-def wake(record: TreeRecord) -> None:
-    """Continue the reaper and the warden of a tree, if they were stopped: only the tree itself would do that."""
-    if record.boot_id != boot_id() or record.pid_namespace != pid_namespace():
-        return
-    for pid, start in ((record.warden, record.warden_start), (record.reaper, record.reaper_start)):
-        seen = look(pid) if pid else None
-        if seen is not None and seen.state == "T" and seen.start == start:
-            send(pid, start, signal.SIGCONT)
 
 
 def find_left_over(record: TreeRecord) -> LeftoverTree:
@@ -344,8 +278,7 @@ class Spawner:
     @functools.cached_property
     def tag(self) -> str:
         """What its processes carry: which call they are of, and of which process, for when that has died."""
-        own = look(os.getpid())
-        caller = f"{pid_namespace()}.{os.getpid()}.{0 if own is None else own.start}"
+        caller = f"{pid_namespace()}.{os.getpid()}.{start_of(os.getpid())}"
         return f"{self._call}.{caller}.{os.urandom(8).hex()}"
 
     def admit(self) -> None:
@@ -355,8 +288,7 @@ class Spawner:
 
     def note(self, pid: int) -> None:
         """Note a process that was started just now."""
-        seen = look(pid)
-        self._processes[pid] = 0 if seen is None else seen.start
+        self._processes[pid] = start_of(pid)
         if self._closed:  # it came just now
             end_found(self._living, grace_ms=0)
 

@@ -50,11 +50,10 @@ from allswell.engine.ids import task_for_key
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
-from allswell.runtime.agents import Running, make_run
-from allswell.runtime.agents.function import FunctionRun
+from allswell.runtime.agents import CommandRun, FunctionRun, Running, find_function
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
-from allswell.runtime.attempt.launch import OutputListeners, brief_for, has_refused_session, told_of_warmth
+from allswell.runtime.attempt.launch import OutputListeners, brief_for, has_refused_session, is_gone, told_of_warmth
 from allswell.runtime.attempt.outcome import (
     OutcomeReport,
     ask_at_end,
@@ -68,10 +67,12 @@ from allswell.runtime.attempt.outcome import (
 from allswell.runtime.attempt.record import settled_alone
 from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.attempt.warm import REFUSED
+from allswell.runtime.calls import is_async
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, handed_over, met_limit, too_late
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
 from allswell.runtime.supervisor.usage import Accounts
 from allswell.runtime.supervisor.worktrees import ConflictingNeed, NeedWork, TaskTree, tree_for
+from allswell.timing.clock import look_at
 
 # The words in which an agent is asked for a check-in; both forms of the original protocol are understood (O2, O3).
 
@@ -191,7 +192,7 @@ class AttemptSupervisor:
         self._clock = plan.clock
         self._allowance = QuotaTracker(plan.quota, plan.clock)
         """For what it says in its output; what it says at its socket has one of its own."""
-        self._began = (plan.clock.wall(), plan.clock.monotonic())
+        self._began = look_at(plan.clock)
         self._tree: TaskTree | None = None
         """The worktree of its task, where it has one."""
         self._run: Running | None = None
@@ -247,7 +248,7 @@ class AttemptSupervisor:
         except (AllswellError, OSError) as error:
             reason, end = (str(error), End.NOT_STARTED) if self._stop is None else self._stop[:2]
             refused = error if isinstance(error, AllswellError) else None
-            standing, elapsed = EvidenceState(self._clock.monotonic()), self._clock.monotonic() - self._began[1]
+            standing, elapsed = EvidenceState(self._clock.monotonic()), self._clock.monotonic() - self._began.monotonic
             never = AttemptOutcome(end, reason, elapsed=elapsed, standing=standing, error=refused)
             outcome = await self._receipted(never)
         finally:
@@ -334,13 +335,13 @@ class AttemptSupervisor:
         self._tell_warmth(brief.warmth)
         self._check_goes_on()
         listeners = OutputListeners(self._hear_checkpoint, self._hear_limit, self._hear_usage)
-        self._run = make_run(
-            *(spec, brief, lease, home, listeners, started),
-            tower=self._shared.tower,
-            quota=self._plan.quota,
-            clock=self._clock,
-            report=self._report,
-        )
+        if spec.kind == "function" and is_async(find_function(spec)):
+            self._run = FunctionRun(spec, brief, lease, home, started, self._clock)
+        else:
+            tower, quota = self._shared.tower, self._plan.quota
+            self._run = CommandRun(
+                *(spec, brief, lease, home, listeners, started), tower=tower, quota=quota, report=self._report
+            )
         return self._run
 
     async def _needs_done(self) -> list[NeedWork]:
@@ -396,7 +397,7 @@ class AttemptSupervisor:
         """Refuse to go on with an attempt that is over, or was stopped while it was being prepared."""
         if self._stop is not None:
             raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
-        if self.lease.over or self.lease.lost is not None:
+        if is_gone(self.lease):
             raise Refused("stopped", "the agent no longer holds the task", where="supervisor")
 
     def _tell_warmth(self, warmth: Warmth) -> None:
@@ -408,9 +409,9 @@ class AttemptSupervisor:
         """What was done well in a worktree of its own is put where a person finds it, before its end is reported."""
         if self._tree is None or outcome.end is not End.DONE or self.lease.lost is not None:
             return outcome  # the task's next holder finds the worktree as it is
-        began_at, began = self._began
+        elapsed = self._clock.monotonic() - self._began.monotonic
         try:
-            kept, path = await self._tree.bring_home(outcome, began_at, self._clock.monotonic() - began)
+            kept, path = await self._tree.bring_home(outcome, self._began.wall, elapsed)
         except (AllswellError, OSError) as error:
             trouble = f"the work in {self._tree.folder} could not be put on its branch, and stays there: {error}"
             return replace(outcome, warnings=(*outcome.warnings, trouble))
@@ -461,7 +462,7 @@ class AttemptSupervisor:
 
         Whoever looks for what became of an attempt finds it in one place, however early it ended.
         """
-        spec, home, began_at = self.slot.spec, self._plan.home, self._began[0]
+        spec, home, began_at = self.slot.spec, self._plan.home, self._began.wall
         argv = spec.argv or (spec.function,)
         return await in_thread(
             lambda: settled_alone(*(self.lease, home, self._clock, outcome), argv=argv, cwd=spec.cwd, began_at=began_at)
@@ -554,7 +555,7 @@ class AttemptSupervisor:
         """A limit is no failure of the task: its account is parked, and the task goes back with no attempt spent."""
         spec = self.slot.spec
         until = await self._report.wait_for(lambda: self._shared.accounts.park(spec, limit))
-        self._tell(self._notice("usage_limit", account=spec.limit_of(), said=limit.said, until=until))
+        self._notice("usage_limit", account=spec.limit_of(), said=limit.said, until=until)
         self._met_limit = limit.said
         await self.lease.release("usage_limit")
         self._tell(self._shared.accounts.tell_parked(spec, until))
@@ -586,7 +587,7 @@ class AttemptSupervisor:
         stopped = outcome.result is not None and outcome.result.ending.value == "stopped"
         if outcome.end is not End.DONE and outcome.result is not None and stopped and outcome.survivors is None:
             shown, killed = self.verdict.evidence, outcome.result.killed
-            self._tell(self._notice("agent_stopped", reason=outcome.reason, evidence=shown, killed=killed))
+            self._notice("agent_stopped", reason=outcome.reason, evidence=shown, killed=killed)
         with contextlib.suppress(LeaseLost, Refused):
             if receipt is not None and not self._filed:
                 await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
@@ -619,7 +620,7 @@ class AttemptSupervisor:
         moment = self._clock.monotonic()
         if self._run is not None:
             ways = ", ".join(self._run.ask(words))
-            self._tell(self._notice(kind, heard_by=ways, evidence=self._judged().evidence))
+            self._notice(kind, heard_by=ways, evidence=self._judged().evidence)
         return moment
 
     @property
@@ -707,7 +708,7 @@ class AttemptSupervisor:
         self._pass_on_remark()
         verdict = self._judged()
         if verdict.condition is not self.verdict.condition:
-            self._tell(self._notice("agent_state", state=verdict.condition.value, evidence=verdict.evidence))
+            self._notice("agent_state", state=verdict.condition.value, evidence=verdict.evidence)
             if verdict.condition in EXPLAINED:
                 self._plan.tell(f"{self.lease.agent} is {in_words(verdict)}, at “{self.lease.name}”")
             if verdict.condition is AgentCondition.QUIET and not self._nudged:
@@ -722,7 +723,7 @@ class AttemptSupervisor:
         if self._run is not None and self._run.remark and not self._remark:
             self._remark = self._run.remark
             self._plan.tell(f"{self.lease.agent}, at “{self.lease.name}”: {self._remark}")
-            self._tell(self._notice("reaper_stopped", evidence=self._remark))
+            self._notice("reaper_stopped", evidence=self._remark)
 
     def _judged(self) -> AgentVerdict:
         standing = None if self._run is None else self._run.standing
@@ -747,9 +748,9 @@ class AttemptSupervisor:
             remark=self._remark,
         )
 
-    async def _notice(self, kind: str, **data: object) -> None:
+    def _notice(self, kind: str, **data: object) -> None:
         lease = self.lease
-        await self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data))
+        self._tell(self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data)))
 
     def _tell(self, saying: Coroutine[Any, Any, object]) -> None:
         """Report to the store in the background; a failure to do so stops nothing else."""

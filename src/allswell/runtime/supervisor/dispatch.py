@@ -110,6 +110,9 @@ class Dispatcher:
         self._take = take
         self._hindrance = hindrance
         self._trusted = trusted
+        self._account = spec.limit_of()
+        self._roles, self._inbox = spec.roles(), (inbox_role(spec.name),)
+        """Which tasks it takes; and what its agent is asked itself."""
         self._kept = kept
         """Says of a slot why it takes nothing: processes of an earlier attempt still run there."""
         self._busy: dict[str, None] = {}
@@ -119,7 +122,7 @@ class Dispatcher:
         while True:
             news, halted = self.news.listen(), self.halt.listen()
             try:
-                free = await self._free()
+                free, self.waits = await self._free()
                 if not free:
                     await either(news, _MOMENT if self.waits else _WAIT / 1_000)
                     continue
@@ -129,7 +132,7 @@ class Dispatcher:
 
     def takes(self, role: str) -> bool:
         """Whether it takes tasks of this role: one of its own, or what its agent is asked itself."""
-        own = (self.spec.roles(), (inbox_role(self.spec.name),))
+        own = (self._roles, self._inbox)
         return any(fits(Claim(NO_COMMAND, self.slots[0].holder, roles), role) for roles in own)
 
     def freed(self, slot: Slot) -> None:
@@ -137,11 +140,7 @@ class Dispatcher:
         self._busy.pop(slot.holder, None)
         self.news.fire()
 
-    async def _free(self) -> list[Slot]:
-        free, self.waits = await self._free_and_why_not()
-        return free
-
-    async def _free_and_why_not(self) -> tuple[list[Slot], str]:
+    async def _free(self) -> tuple[list[Slot], str]:
         """The slots that may take a task, and what keeps them if none may; read at once, never in between."""
         now = asyncio.get_running_loop().time()
         idle = [slot for slot in self.slots if slot.holder not in self._busy and slot.rests_until <= now]
@@ -154,7 +153,7 @@ class Dispatcher:
         idle = [slot for slot in idle if slot.holder not in kept]
         if not idle:
             return [], "could not be started, and is tried again soon" if resting else ""
-        account = (await self._watch.views.view_services()).get(self.spec.limit_of())
+        account = (await self._watch.views.view_services()).get(self._account)
         if account is None:
             return idle, ""
         moment = await self._watch.now()
@@ -222,14 +221,14 @@ class Dispatcher:
         if self._hindrance():
             return "fleet_paused"
         with contextlib.suppress(Unavailable):
-            free, _ = await self._free_and_why_not()
+            free, _ = await self._free()
             return "" if slot in free else "usage_limit"
         return ""
 
     async def _claim_work(self, slot: Slot, wait: int) -> Lease | None:
         """A task of its roles; an agent of which nothing runs is started for what it is asked itself, too."""
-        roles = self.spec.roles()
-        asked = () if self._busy else (inbox_role(self.spec.name),)  # agents at work hear of it (`Mailbox`)
+        roles = self._roles
+        asked = () if self._busy else self._inbox  # agents at work hear of it (`Mailbox`)
         if roles is None and asked:
             lease = await self._watch.claim(agent=slot.holder, roles=asked, lease=self._lease)
             if lease is not None:

@@ -34,7 +34,7 @@ from allswell.domain.rules.event import Event
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import lives, look
+from allswell.runtime.process.apart.tree import lives, look, start_of
 from allswell.runtime.process.identity import pid_namespace
 
 _TRIES = 5
@@ -87,7 +87,16 @@ async def register(watch: Watch, name: str, host: str, pace: int) -> tuple[Regis
             before = msgspec.structs.replace(before, died=True)
         check_free(before, now, dead=before is not None and before.died)
         made = Presence(
-            name, secrets.token_hex(8), host, os.getpid(), boot_id(), pid_namespace(), _start(), now, now, pace
+            name,
+            secrets.token_hex(8),
+            host,
+            os.getpid(),
+            boot_id(),
+            pid_namespace(),
+            start_of(os.getpid()),
+            now,
+            now,
+            pace,
         )
         kept = msgspec.json.encode(made).decode()
         try:
@@ -112,11 +121,6 @@ async def dismiss(watch: Watch, name: str, by: str) -> Presence:
         raise Refused("changed", f"the supervisor {name!r} has just spoken; look again", where="ID")
     await watch.notice(Event("supervisor_stopped", data={"supervisor": name, "how": f"dismissed by {by}"}))
     return after
-
-
-def _start() -> int:
-    own = look(os.getpid())
-    return 0 if own is None else own.start
 
 
 async def report_session(watch: Watch, change: Change, report: SaidSession) -> HumanSession | None:

@@ -406,8 +406,7 @@ class Accounts:
 
     async def _was_waited_for(self, account: str, reset: int, now: int) -> bool:
         """Whether the account was parked until that reset, and is used again since."""
-        row = (await self._watch.views.view_services()).get(account)
-        waited = None if row is None else row.state.parked_until
+        waited = await self.parked(account)
         return waited is not None and reset <= waited <= now
 
 

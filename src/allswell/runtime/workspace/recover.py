@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import msgspec
 
@@ -68,26 +68,6 @@ class SnapshotListing:
 
 class DamagedFile(Exception):
     """A file that a snapshot lists and cannot give back as it was kept; the others are not its business."""
-
-
-class SavedFiles(Protocol):
-    """Where a snapshot's files come from."""
-
-    def listing(self) -> SnapshotListing:
-        """What it holds."""
-        ...
-
-    def fingerprint(self, size: int, chunks: Iterable[bytes]) -> str:
-        """The digest that states are compared by."""
-        ...
-
-    def equals_base(self, folder: Path, path: bytes, base: State) -> bool:
-        """Whether a file that differs from the base is still what checking the base out gives."""
-        ...
-
-    def contents(self, files: list[SavedFile]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
-        """The bytes of each file, in turn; each must be read to its end, or to its `DamagedFile`, before the next."""
-        ...
 
 
 class SavedInGit:
@@ -152,7 +132,7 @@ class SavedInGit:
             return False
 
     def contents(self, files: list[SavedFile]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
-        """The bytes of each file, in turn."""
+        """The bytes of each file, in turn; each must be read to its end, or to its `DamagedFile`, before the next."""
         if not files:
             return
         with tempfile.TemporaryFile() as names:
@@ -219,7 +199,7 @@ class SavedInFolder:
         return False
 
     def contents(self, files: list[SavedFile]) -> Iterator[tuple[SavedFile, Iterator[bytes]]]:
-        """The bytes of each file, in turn."""
+        """The bytes of each file, in turn; each must be read to its end, or to its `DamagedFile`, before the next."""
         for one in files:
             if one.path in self._targets:
                 yield one, iter((self._targets[one.path],))
@@ -243,6 +223,10 @@ class SavedInFolder:
             raise DamagedFile(error.strerror or str(error)) from error
         if digest.hexdigest() != one.state[1]:
             raise DamagedFile("its bytes are not those that were kept")
+
+
+SavedFiles = SavedInGit | SavedInFolder
+"""Where a snapshot's files come from."""
 
 
 # Putting recovered files into a folder that belongs to somebody, without ever writing over or through anything.

@@ -29,7 +29,7 @@ from allswell.domain.agents.handover import BaseMoved
 from allswell.domain.receipts.receipt import Branch, Change
 from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.process import KEEPER, ProcessResult, WardenCommand, begin, find_program
+from allswell.runtime.process import KEEPER, Handle, ProcessResult, WardenCommand, find_program
 from allswell.runtime.workspace.files import (
     FOLDER,
     NEW,
@@ -104,7 +104,7 @@ class SandboxedCommands:
             return os.pread(out.fileno(), _OUTPUT, 0)
 
     async def _ended(self, command: WardenCommand, argv: tuple[str, ...]) -> ProcessResult:
-        with begin(command) as handle:
+        with Handle(command) as handle:
             try:
                 async with asyncio.timeout(self.limit / 1_000):
                     return await handle.ended()

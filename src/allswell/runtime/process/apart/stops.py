@@ -15,7 +15,7 @@ import signal
 import time
 from typing import cast
 
-from .tree import below, freeze, look, send, state_of, thaw
+from .tree import below, freeze, look, send, start_of, state_of, thaw
 from .wire import receive_one
 
 LOOK_EVERY = 0.5
@@ -35,11 +35,10 @@ class StopSync:
     """The command of one reaper and its supervisor, of which both are stopped where one is."""
 
     def __init__(self, supervisor: int, command: int) -> None:
-        seen = look(supervisor)
         self.stands = False
         """Whether everybody was stopped here."""
         self._supervisor = supervisor
-        self._start = 0 if seen is None else seen.start
+        self._start = start_of(supervisor)
         self._command = command
         self._left_alone: set[tuple[int, int]] = set()
         """Who was stopped by somebody else before, such as the jobs of a shell, and shall stay so."""
@@ -106,8 +105,7 @@ class RenewalCommand:
     """What to run while the supervisor is stopped."""
 
     def __init__(self, supervisor: int, order: int) -> None:
-        seen = look(supervisor)
-        self._supervisor = supervisor, 0 if seen is None else seen.start
+        self._supervisor = supervisor, start_of(supervisor)
         self._order = order
         self._running: int | None = None
         self._next = 0.0

@@ -67,6 +67,12 @@ def look(pid: int) -> ProcessSeen | None:
     return None if fields is None else _seen(fields)
 
 
+def start_of(pid: int) -> int:
+    """When a process started; 0 if it is no more."""
+    seen = look(pid)
+    return 0 if seen is None else seen.start
+
+
 def lives(pid: int, start: int) -> bool:
     """Whether a process still runs that started at this moment; a zombie does not, nor another with its number."""
     seen = look(pid) if pid else None
