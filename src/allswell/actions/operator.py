@@ -11,21 +11,27 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from allswell.domain.agents.status import still_run
 from allswell.domain.duration import Duration, parse, with_unit
 from allswell.domain.ids import QuestionId, RunId, TaskId
 from allswell.domain.notify.delivery import Delivery, DeliveryFilter, again
 from allswell.domain.question import AnswerAction, OptionInput, Question, choose, takes
+from allswell.domain.receipts.receipt import Verification
 from allswell.domain.task.model import State
 from allswell.domain.task.resubmit import way_back
 from allswell.engine.access.keys import Keyring, LinkService, make_link
 from allswell.engine.lookup import find, find_question, find_run, find_task
+from allswell.engine.status.agents import free
 from allswell.engine.status.explanation import many
 from allswell.engine.status.services import in_short, named
+from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused
+from allswell.store.files import user_name
 from allswell.views.delivery import RevisedShape
 from allswell.views.fields import moment
 from allswell.views.fields import named as ids_of
@@ -35,10 +41,6 @@ from allswell.views.status import UnparkedShape
 from allswell.views.task import CancelledShape, DismissedShape, DismissedSupervisorShape, RetriedShape
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from allswell.domain.receipts.receipt import Verification
-    from allswell.engine.watch import Watch
     from allswell.views.receipt import SurvivorsShape
 
 S_co = TypeVar("S_co", bound=Struct, covariant=True)
@@ -59,8 +61,6 @@ class Performed(Generic[S_co]):
 
 def human(by: str | None = None) -> str:
     """Who decides at this machine: the name that is given, and the user that it runs as, which cannot be made up."""
-    from allswell.store.files import user_name
-
     user = user_name(os.geteuid())
     return user if by in (None, "", user) else f"{by} ({user})"
 
@@ -235,8 +235,6 @@ class Operator:
 
     async def free_process(self, pid: int) -> Performed[SurvivorsShape]:
         """Free the folder and the slot that a process keeps; in the files beside this store, too, if it is there."""
-        from allswell.domain.agents.status import still_run
-        from allswell.engine.status.agents import free
         from allswell.runtime.attempt.orphans import forget, still_running
         from allswell.runtime.receipts import StateDir
         from allswell.views.receipt import SurvivorsShape

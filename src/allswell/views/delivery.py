@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from allswell.domain.mesh.comms import Comm, CommStatus
+from allswell.domain.notify.delivery import Delivery
+from allswell.domain.rules.event import Entry
 from allswell.views.fields import Moment, moment, outside
-
-if TYPE_CHECKING:
-    from allswell.domain.notify.delivery import Delivery
-    from allswell.domain.rules.event import Entry
-
 
 DeliveryState = Literal["waiting", "failing", "given_up"]
 

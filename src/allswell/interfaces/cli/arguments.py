@@ -5,22 +5,24 @@ Anything that is wrong with it is told with its place: which argument, which lin
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from allswell.domain.duration import LONGEST, parse
 from allswell.errors import Refused
+from allswell.interfaces.cli.context import CliContext
+from allswell.interfaces.cli.options import LeaseOptions
 from allswell.interfaces.cli.rendering import block, plain, short
 
 if TYPE_CHECKING:
     from allswell.actions.holder import AgentInbox, Holder
     from allswell.engine.lease import Held
     from allswell.engine.watch import Watch
-    from allswell.interfaces.cli.context import CliContext
-    from allswell.interfaces.cli.options import LeaseOptions
     from allswell.views.lease import LastWordShape, OrdersShape, RequestAnswerShape
 
 T = TypeVar("T")
@@ -68,8 +70,6 @@ def parsed(text: str, where: str, *, line: int = 0) -> object:
 
 
 def _why(text: str, error: Exception, line: int) -> str:
-    import json
-
     try:
         json.loads(text)
     except json.JSONDecodeError as place:
@@ -112,8 +112,6 @@ def moment(given: str, now: int, where: str, *, past: bool = False) -> int:
     if text.isascii() and text.isdigit() and int(text[:20]) > LONGEST:
         return int(text[:20])
     if "-" in text or "T" in text:
-        from datetime import datetime
-
         try:
             return int(datetime.fromisoformat(text).timestamp() * 1000)
         except (ValueError, OverflowError, OSError):

@@ -24,10 +24,12 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import IntEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
+from allswell.domain.values import hide
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.interfaces.cli.rendering import (
     columns,
@@ -41,8 +43,6 @@ from allswell.interfaces.cli.rendering import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
     from allswell.actions.operator import Operator, Performed
@@ -196,16 +196,12 @@ class CliContext:
     @property
     def identity(self) -> str:
         """The store's URL as attempts note it: resolved, and without a password."""
-        from allswell.domain.values import hide
-
         database = self.database
         return hide(self.url if database is None else f"sqlite:///{database}")
 
     @property
     def where(self) -> str:
         """Which store it is, as short as it can be said: a file by its way from here, a server without a password."""
-        from allswell.domain.values import hide
-
         database = self.database
         if database is None:
             return hide(self.url)
@@ -244,8 +240,6 @@ class CliContext:
         return settings
 
     def _asked_for_trust(self) -> bool:
-        from pathlib import Path
-
         from allswell.interfaces.cli.commands.settings import ask_for_trust
         from allswell.runtime.process.identity import is_inside_any
 
@@ -323,8 +317,6 @@ class CliContext:
 
     def _say_where(self) -> None:
         """Say it if the store was found elsewhere: the user may have meant a new one here."""
-        from pathlib import Path
-
         found = self.settings.found
         if found is not None and self.url == self.settings.default_store:
             here = Path.cwd() / ".allswell"

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec.structs import replace
+
+from allswell.domain.duration import parse
+from allswell.domain.ids import Millis
+from allswell.domain.values import hide
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit
 from allswell.interfaces.cli.options import Argument, Option, Rest, Storeless, as_typed
 from allswell.interfaces.cli.registry import RUNNING, Commands
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
     from allswell.build.agents import ChannelMember, WatchedCommand
     from allswell.build.merge import Channel
     from allswell.domain.build.component import BuildSpec
     from allswell.domain.build.hearing import ChannelCoverage, HeardMessage, Rights
     from allswell.domain.build.limits import BuildLimits
     from allswell.domain.build.state import BuildStatus
-    from allswell.domain.ids import Millis
     from allswell.engine.watch import Watch
     from allswell.interfaces.chat.agentchat import ChatPlace
 
@@ -171,12 +175,9 @@ def coordinate(
     To continue after Ctrl-C or a kill, start it again with the same spec. Defaults come from `[build]` of the settings.
     """
     given = locals().copy()
-    from msgspec.structs import replace
 
     from allswell.build.spec import SpecReader
     from allswell.domain.build.hearing import Rights
-    from allswell.domain.duration import parse
-    from allswell.domain.values import hide
 
     if stdio == (chat is not None):
         raise Refused("usage", "say where the agents are: either --chat URL or --stdio", where="--chat")
@@ -277,7 +278,6 @@ class _Job:
     async def run(self, watch: Watch, talk: _ChatOptions) -> BuildStatus:
         """Coordinate; signals leave in good order."""
         import asyncio
-        import signal
 
         from allswell.build.coordinator import Coordinator
         from allswell.build.merge import GitMerge
@@ -385,7 +385,6 @@ def _id(agent: str) -> str:
 
 def _watched(command: list[str] | None, timeout: str, idle: str) -> WatchedCommand:
     from allswell.build.agents import WatchedCommand
-    from allswell.domain.duration import parse
 
     if not command:
         raise Refused("no_command", "which command? write it after --", where="COMMAND")
@@ -400,7 +399,6 @@ def _take_part(
 ) -> None:
     """Join the channel and take part to the end; signals leave it, and end the command first."""
     import asyncio
-    import signal
 
     from allswell.interfaces.chat.agentchat import AgentChat, read_key
 

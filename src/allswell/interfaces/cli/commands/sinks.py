@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -201,7 +202,6 @@ async def _both(*work: Coroutine[Any, Any, None]) -> None:
 def run(name: Name = None, *, context: CliContext) -> None:
     """Send messages to sinks and post webhook requests, until Ctrl-C; `allswell up` does this by itself."""
     import asyncio
-    import signal
 
     from allswell.interfaces.notifications.follower import make_sink, posting_of, run_sinks
     from allswell.interfaces.notifications.webhook import deliver_requests

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.values import hide
 from allswell.engine.status.explanation import (
     Explanation,
     Link,
@@ -23,8 +25,6 @@ from allswell.interfaces.cli.context import CliContext, CliExit, Exit, write
 from allswell.interfaces.cli.rendering import GAP, headed, paint, plain, prose, typed_here, typed_in, width, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from allswell.engine.status.verdict import Verdict, VerdictItem
     from allswell.store.views import Views
     from allswell.views.receipt import WorkShape
@@ -52,7 +52,6 @@ def add_to(app: registry.Commands) -> None:
 
 def bare(context: CliContext) -> None:
     """`allswell` alone: the verdict on the watch. Ends with 1 where something is broken, 3 where a human is needed."""
-    from allswell.domain.values import hide
     from allswell.views.status import StatusShape
 
     if not _is_there(context.url):

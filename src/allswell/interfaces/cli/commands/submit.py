@@ -16,6 +16,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from allswell.domain.duration import parse
+from allswell.domain.ids import TaskId
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import json_of, moment, parsed, why_not
 from allswell.interfaces.cli.context import CliContext, write
@@ -24,13 +26,6 @@ from allswell.interfaces.cli.registry import WORKING, Commands
 from allswell.interfaces.cli.rendering import plain
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
-
-
-if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
-
-    # moved
     from allswell.engine.submission import Submitted
     from allswell.engine.watch import Watch
 
@@ -179,8 +174,6 @@ def submit(
             )
         if payload is not None:
             fields["payload"] = json_of(payload, "--payload")
-        # moved
-
         with opened("-" if name in ("-", "") else name, fields) as given_lines:
             _submit_lines(context, given_lines, run_timeout, run_max_cost_usd)
         return
@@ -203,8 +196,6 @@ def submit(
 
 
 def _limit(run_timeout: str | None) -> int | None:
-    from allswell.domain.duration import parse
-
     return None if run_timeout is None else parse(run_timeout, where="--run-timeout")
 
 
@@ -231,8 +222,6 @@ def _hint_at_role(context: CliContext, role: str) -> None:
 def _submit_lines(
     context: CliContext, lines: JsonLines, run_timeout: str | None, run_max_cost_usd: float | None
 ) -> None:
-    # moved
-
     ids, limit = SubmittedIds(json=context.json), _limit(run_timeout)
 
     async def work(watch: Watch) -> Submitted:

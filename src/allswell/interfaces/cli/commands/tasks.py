@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.ids import can_name
 from allswell.errors import Refused
 from allswell.interfaces.cli.commands import show
 from allswell.interfaces.cli.context import CliContext
@@ -162,8 +163,6 @@ def _state(given: str) -> str:
 
 def _check_text(**given: str | None) -> None:
     """No row has what no store can hold; asking for it is a mistake."""
-    from allswell.domain.ids import can_name
-
     for name, text in given.items():
         if text and not can_name(text):
             raise Refused("bad_text", f"--{name} contains characters that no task can have", where=f"--{name}")
