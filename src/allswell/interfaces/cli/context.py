@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -490,6 +491,14 @@ def remark(text: str) -> None:
     text = in_words(harmless(text))
     room = columns(sys.stderr)
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
+
+
+def on_stop(stop: Callable[[], object]) -> None:
+    """Have Ctrl-C and SIGTERM call this, for as long as the loop runs."""
+    import asyncio
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def can_ask() -> bool:

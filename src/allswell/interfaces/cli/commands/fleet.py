@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.domain.duration import parse, show
 from allswell.engine.status.explanation import many
 from allswell.errors import LeaseLost, Refused
-from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, remark
+from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, on_stop, remark
 from allswell.interfaces.cli.options import Option, Rest
 from allswell.interfaces.cli.registry import LOOKING, RUNNING, Commands
 from allswell.interfaces.cli.rendering import (
@@ -230,10 +229,8 @@ def _supervise(
             stops.append(None)
             supervisor.stop()
 
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(_THREADS))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
+        on_stop(stop)
         if tells:
             plan.tell(_figures(context.settings, fleet))
         if not drain:

@@ -257,7 +257,6 @@ def _show(context: CliContext, count: int, total: int | None) -> None:
 # Nothing is handed over before everything was looked at, so they are read at least twice (`engine/submission.py`). What
 # comes through a pipe is therefore put into a temporary file.
 
-"""What the watch takes: whatever JSON can say, checked there."""
 LONGEST_TASK_LINE = 8 << 20
 """Bytes of a line; no task is as large."""
 _CHUNK = 1 << 20
