@@ -83,7 +83,7 @@ def show_question(call: RequestContext, one: OpenQuestion) -> Seen:
 # Screen one: the verdict, what needs a human, what is wrong, who does what, runs, and what comes next.
 
 
-async def look(call: RequestContext) -> Seen:
+async def look_at_front(call: RequestContext) -> Seen:
     """Look at everything at once."""
     first = number_of(call, "agents")
     seen = await front(call.views, agents_from=first, place=call.place)

@@ -11,7 +11,6 @@ from shlex import quote
 from time import time_ns
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.domain.ids import TaskId
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, remark, write
@@ -34,7 +33,6 @@ from allswell.interfaces.cli.rendering import (
 if TYPE_CHECKING:
     from allswell.domain.receipts.snapshot import Snapshot
     from allswell.runtime.workspace.recover import Recovery
-    from allswell.store.views import Views
     from allswell.views.attempt import VerificationShape
     from allswell.views.detail import ShownReceiptShape
     from allswell.views.receipt import ReceiptShape, SnapshotShape, WorkShape
@@ -353,7 +351,9 @@ def diff(
 
         task, attempt = task_of_receipt(what), attempt or attempt_of_receipt(what)
     else:
-        task = context.look(lambda views: _task(views, what))
+        from allswell.engine.lookup import find_task
+
+        task = context.look(lambda views: find_task(views, what))
     found, text = context.beside(context.artifacts.diff(task, attempt, stat=stat))
     if context.json:
         context.say(found)
@@ -370,12 +370,6 @@ def diff(
         )
         remark(f"allswell: attempt {found.attempt} has changed nothing from {found.since} to {found.until}{earlier}")
     _print(text)
-
-
-async def _task(views: Views, what: str) -> TaskId:
-    from allswell.engine.lookup import find_task
-
-    return await find_task(views, what)
 
 
 def _print(text: bytes) -> None:

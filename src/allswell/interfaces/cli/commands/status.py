@@ -54,7 +54,7 @@ def bare(context: CliContext) -> None:
     """`allswell` alone: the verdict on the watch. Ends with 1 where something is broken, 3 where a human is needed."""
     from allswell.views.status import StatusShape
 
-    if not _is_there(context.url):
+    if context.database is not None and not context.database.exists():
         context.say(StatusShape.of_none(hide(context.url)), nothing_yet())
         return
     from allswell.views.status import load_status
@@ -74,15 +74,6 @@ def bare(context: CliContext) -> None:
     context.say(StatusShape.of(hide(context.url), seen, queues, builds), text)
     if not seen.well:
         raise CliExit(seen.exit_code)
-
-
-def _is_there(url: str) -> bool:
-    """Whether there is a store; one that is not a file is simply asked."""
-    if not url.startswith("sqlite:"):
-        return True
-    from allswell.store.sqlite.paths import locate
-
-    return locate(url).exists()
 
 
 def why(

@@ -19,7 +19,7 @@ import msgspec
 from allswell.domain.duration import parse
 from allswell.domain.ids import TaskId
 from allswell.errors import Refused
-from allswell.interfaces.cli.arguments import json_of, moment, parsed, why_not
+from allswell.interfaces.cli.arguments import json_of, moment, object_of, why_not
 from allswell.interfaces.cli.context import CliContext, write
 from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
@@ -308,10 +308,7 @@ class JsonLines:
         except UnicodeDecodeError as error:
             said = f"lines: {self._source} is not UTF-8 text (line {number}, byte {error.start})"
             raise Refused("not_text", said, where="lines") from None
-        value = parsed(text, f"lines, line {number},", line=number - 1)
-        if not isinstance(value, dict):
-            said = f'lines, line {number}, is not an object such as {{"name": "…"}}'
-            raise Refused("bad_line", said, where=f"line {number}")
+        value = object_of(text, "lines", number)
         if "run_id" in value:  # as it is printed
             value.setdefault("run", value.pop("run_id"))
         return value
