@@ -456,7 +456,7 @@ class CliContext:
             write(text + "\n")
 
     def tell(self, line: str, *, shown: str | None = None) -> None:
-        """One line of a process that goes on, with the time; where nobody reads any more, it is not told.
+        """One line of a process that goes on, with the time; once its reader has gone, lines go nowhere.
 
         With `shown`, people see that instead.
         """
@@ -502,12 +502,12 @@ def on_stop(stop: Callable[[], object]) -> None:
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal, who sees a question and can answer it."""
+    """Whether a person at a terminal sees a question and can answer it."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def agrees(question: str) -> bool:
-    """Whether somebody at the terminal says yes; to say nothing is no."""
+    """Whether the person at the terminal says yes; to say nothing is no."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline(20).strip().lower() in ("y", "yes")
