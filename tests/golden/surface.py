@@ -181,7 +181,7 @@ def mcp() -> str:
             lines += outline.of_schema(f"{name}{where} answers", tool.output_schema, {})
     lines += [
         "",
-        *(f"resource {one.name}: {one.uri} {server.RESOURCE_MEDIA_TYPE}" for one in server.RESOURCE_TEMPLATES),
+        *(f"resource {one.name}: {one.uri_template} {server.RESOURCE_MEDIA_TYPE}" for one in server.RESOURCE_TEMPLATES),
     ]
     return _text(lines)
 

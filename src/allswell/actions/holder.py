@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from allswell.domain.ids import QuestionId, TaskId
+from allswell.domain.mesh.request import DELEGATION, InboxItem
+from allswell.domain.question import Option
+from allswell.domain.service.retry import Failure
 from allswell.domain.task.model import OPEN
+from allswell.domain.values import to_json
 from allswell.errors import Bug, Refused
 from allswell.runtime import agent_socket
 from allswell.runtime.agent_socket import AnyWord, SocketReply
 from allswell.views.lease import AnswersShape, LastWordShape, OrdersShape, RequestedShape
-
-if TYPE_CHECKING:
-    from allswell.domain.mesh.request import InboxItem
-    from allswell.domain.question import Option
-    from allswell.domain.service.retry import Failure
-    from allswell.views.question import QuestionShape
+from allswell.views.question import QuestionShape
 
 
 class RequestDraft(Struct, frozen=True, kw_only=True):
@@ -140,12 +139,6 @@ POLL = 1.0
 # It needs nothing but the socket's path: neither the store nor its address. How a message is sent is handed in: the
 # command line blocks (`blocking`), and an MCP server that answers others meanwhile sends from a thread.
 
-if TYPE_CHECKING:
-    from allswell.domain.mesh.request import InboxItem
-    from allswell.domain.question import Option
-    from allswell.domain.service.retry import Failure
-    from allswell.views.question import QuestionShape
-
 T = TypeVar("T")
 SOCKET_POLL = 0.25
 """Seconds between two looks of a caller that waits: nothing is announced through a socket."""
@@ -203,8 +196,6 @@ class SocketHolder:
 
     async def request(self, draft: RequestDraft) -> RequestedShape:
         """Ask another agent, and go on."""
-        from allswell.domain.mesh.request import DELEGATION
-
         message: AnyWord
         if draft.kind == DELEGATION:
             message = agent_socket.RequestMessage(
@@ -301,14 +292,10 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _raw(value: object) -> msgspec.Raw:
-    from allswell.domain.values import to_json
-
     return msgspec.Raw(to_json(value, "value").encode())
 
 
 def _question(reply: SocketReply) -> QuestionShape:
-    from allswell.views.question import QuestionShape
-
     if reply.question is None:
         raise Refused("unknown_question", "this attempt has asked no such question", where="question")
     return QuestionShape.of(reply.question)

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from allswell.domain.agents.status import still_run
 from allswell.domain.duration import Duration, parse, with_unit
 from allswell.domain.ids import QuestionId, RunId, TaskId
-from allswell.domain.notify.delivery import Delivery, DeliveryFilter, again
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter, again, follower_name
 from allswell.domain.question import AnswerAction, OptionInput, Question, choose, takes
+from allswell.domain.receipts.receipt import Verification
 from allswell.domain.task.model import State
 from allswell.domain.task.resubmit import way_back
 from allswell.engine.access.keys import Keyring, LinkService, make_link
-from allswell.engine.lookup import find, find_question, find_run, find_task
+from allswell.engine.lookup import did_you_mean, find, find_question, find_run, find_task
+from allswell.engine.status.agents import free
 from allswell.engine.status.explanation import many
 from allswell.engine.status.services import in_short, named
+from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused
-from allswell.views.delivery import RevisedShape
+from allswell.store.files import user_name
+from allswell.views.delivery import RevisedShape, SinkForgottenShape, removed_sinks
 from allswell.views.fields import moment
 from allswell.views.fields import named as ids_of
 from allswell.views.question import DecidedShape
@@ -35,10 +41,6 @@ from allswell.views.status import UnparkedShape
 from allswell.views.task import CancelledShape, DismissedShape, DismissedSupervisorShape, RetriedShape
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from allswell.domain.receipts.receipt import Verification
-    from allswell.engine.watch import Watch
     from allswell.views.receipt import SurvivorsShape
 
 S_co = TypeVar("S_co", bound=Struct, covariant=True)
@@ -59,8 +61,6 @@ class Performed(Generic[S_co]):
 
 def human(by: str | None = None) -> str:
     """Who decides at this machine: the name that is given, and the user that it runs as, which cannot be made up."""
-    from allswell.store.files import user_name
-
     user = user_name(os.geteuid())
     return user if by in (None, "", user) else f"{by} ({user})"
 
@@ -235,8 +235,6 @@ class Operator:
 
     async def free_process(self, pid: int) -> Performed[SurvivorsShape]:
         """Free the folder and the slot that a process keeps; in the files beside this store, too, if it is there."""
-        from allswell.domain.agents.status import still_run
-        from allswell.engine.status.agents import free
         from allswell.runtime.attempt.orphans import forget, still_running
         from allswell.runtime.receipts import StateDir
         from allswell.views.receipt import SurvivorsShape
@@ -265,6 +263,25 @@ class Operator:
         says = f"{did.capitalize()}: {many(len(found), 'delivery', 'deliveries')}."
         shape = RevisedShape(did, [one.id for one in found])
         return Performed(shape, says if found else f"Nothing is to be {did}.")
+
+    async def forget_sink(self, name: str, set_up: Collection[str]) -> Performed[SinkForgottenShape]:
+        """Forget a sink that is not `set_up` any more, with what waits for it; or a follower of the user's own."""
+        if name in set_up:
+            text = f"the sink {name} is set up here: remove [sinks.{name}] from the settings first"
+            raise Refused("sink_set_up", text, where="NAME")
+        views, outbox = self._watch.views, self._watch.outbox
+        gone, waiting = await removed_sinks(views, set_up), list[Delivery]()
+        if name in await views.view_cursors():
+            await outbox.forget(name, "")
+        elif name in gone:
+            waiting = await outbox.view_deliveries(DeliveryFilter(name, limit=_DELIVERIES))
+            await outbox.forget(follower_name(name), name)
+        else:
+            hint = did_you_mean(name, gone) or (f"; there are: {', '.join(gone)}" if gone else "")
+            raise Refused("unknown_sink", f"nothing is stored for a sink {name!r}{hint}", where="NAME")
+        dropped = len(waiting)
+        says = f"Forgotten: {name}, with {many(dropped, 'delivery', 'deliveries')} that waited for it."
+        return Performed(SinkForgottenShape(name, dropped), says)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 

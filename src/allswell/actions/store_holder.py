@@ -15,6 +15,8 @@ import msgspec
 from allswell.actions.holder import RequestDraft, wait_for_answers
 from allswell.domain.ids import QuestionId, TaskId
 from allswell.domain.mesh.request import DELEGATION, InboxItem, check_delegation
+from allswell.domain.question import Option
+from allswell.domain.service.retry import Failure
 from allswell.domain.task.model import OPEN, State
 from allswell.engine.ids import command_of
 from allswell.engine.lease import Held, check_in
@@ -26,8 +28,6 @@ from allswell.views.lease import LastWordShape, OrdersShape, RequestedShape
 from allswell.views.question import QuestionShape
 
 if TYPE_CHECKING:
-    from allswell.domain.question import Option
-    from allswell.domain.service.retry import Failure
     from allswell.engine.watch import Watch
 
 

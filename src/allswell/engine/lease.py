@@ -745,7 +745,6 @@ class Lease(Held):
 # HTTP, over MCP, by a command) has no such loop: so a check-in looks, and all doors give the same answer.
 
 if TYPE_CHECKING:
-    # moved
     from allswell.engine.watch import Watch
 
 _ASKED_MOST = 20

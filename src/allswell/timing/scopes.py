@@ -308,8 +308,6 @@ class ScopeTimeout(AllswellError, TimeoutError):
 
 def _restored(report: TimeoutReport) -> ScopeTimeout:
     """From another process, the scope comes as what is left of it: its names and figures."""
-    # moved
-
     return ScopeTimeout(Scope(report.timeout_ms, kind=report.kind, name=report.name), report)
 
 

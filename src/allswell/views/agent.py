@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
+from allswell.domain.agents.human_session import HumanSession
+from allswell.domain.agents.status import Presence
+from allswell.domain.lease.model import ExpiredDelivery
 from allswell.domain.mesh.health import LedgerLine, healthy_at, score
 from allswell.domain.mesh.routing import family
+from allswell.domain.question import Question
 from allswell.engine.status.agents import AgentRow, AgentsOverview, Counters, look
 from allswell.engine.status.journal import read_health, read_ledger
 from allswell.errors import Refused
+from allswell.settings import Settings
+from allswell.store.views import Views
 from allswell.views.fields import Moment, moment
 from allswell.views.run import SpentShape
 from allswell.views.status import has_died
-
-if TYPE_CHECKING:
-    from allswell.domain.agents.human_session import HumanSession
-    from allswell.domain.agents.status import Presence
-    from allswell.domain.lease.model import ExpiredDelivery
-    from allswell.domain.question import Question
-    from allswell.settings import Settings
-    from allswell.store.views import Views
 
 
 class ExpiryShape(Struct, frozen=True):

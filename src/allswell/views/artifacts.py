@@ -7,19 +7,20 @@ opens. Little is imported here, since the command line starts with it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote as quoted
 
 from allswell.domain.ids import TaskId, is_file_name
+from allswell.domain.question import Question
 from allswell.domain.receipts.receipt import receipt_id
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from allswell.domain.question import Question
     from allswell.domain.task.model import Task
     from allswell.store.views import Views
     from allswell.views.flow import FlowShape
@@ -191,8 +192,6 @@ def _turns() -> asyncio.Semaphore:
 
 def quote(part: str) -> str:
     """A part of a path, or what stands behind a question mark, as it is sent."""
-    from urllib.parse import quote as quoted
-
     return quoted(part, safe="")
 
 

@@ -10,10 +10,10 @@ from allswell.domain.agents.cost import ExpenseRow, usd
 from allswell.domain.lease.late import LateMessage, LateReports, afterwards
 from allswell.domain.lease.verification import AfterCheck, claims_to_be_done, failed_so_far, shown, verify_of
 from allswell.domain.receipts.receipt import End, Verification
+from allswell.domain.task.model import Attempt, FailedCheck, TaskRow
 from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
-    from allswell.domain.task.model import Attempt, FailedCheck, TaskRow
     from allswell.runtime.attempt import AttemptOutcome
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from allswell.domain.mesh.comms import Comm, CommStatus
+from allswell.domain.notify.delivery import Delivery, follower_name, sink_of
+from allswell.domain.rules.event import Entry
+from allswell.store.views import Views
 from allswell.views.fields import Moment, moment, outside
-
-if TYPE_CHECKING:
-    from allswell.domain.notify.delivery import Delivery
-    from allswell.domain.rules.event import Entry
-
 
 DeliveryState = Literal["waiting", "failing", "given_up"]
 
@@ -85,6 +83,12 @@ class SinksShape(Struct, frozen=True):
     """All that are set up here."""
 
     sinks: list[SinkShape]
+
+
+async def removed_sinks(views: Views, set_up: Collection[str]) -> list[str]:
+    """The sinks that something is kept of, and that are not set up any more."""
+    known = {sink_of(key) or "" for key in await views.view_kept(follower_name(""))}
+    return sorted(known - {"", *set_up})
 
 
 class SinkCheckedShape(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
@@ -21,8 +22,6 @@ from allswell.views.run import BuildShape, RunShape, SpentShape
 from allswell.views.task import TaskShape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts
 

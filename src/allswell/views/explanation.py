@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from allswell.build.overview import why
 from allswell.domain.ids import TaskId
 from allswell.engine.status.explanation import Explanation, Kind, Link, Span, SuggestedAction, UpcomingStep
+from allswell.store.views import Views
 from allswell.views.fields import Moment, moment, named
 from allswell.views.receipt import WorkShape
 
 if TYPE_CHECKING:
     from allswell.engine.status.verdict import LocalFacts
-    from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts
 
 _LOGS = "allswell logs "

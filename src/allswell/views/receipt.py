@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -14,8 +15,6 @@ from allswell.views.attempt import VerificationShape
 from allswell.views.fields import Moment, copied, moment
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from allswell.runtime.workspace.diff import AttemptChanges
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from allswell.domain.access.key import Key, is_over
 from allswell.domain.check.model import Finding, Severity
+from allswell.domain.ids import Millis
+from allswell.settings import Settings
 from allswell.settings.settings import SettingRow
 from allswell.views.fields import Moment, copied, moment
-
-if TYPE_CHECKING:
-    from allswell.domain.ids import Millis
-    from allswell.settings import Settings
 
 
 class SettingsShape(Struct, frozen=True):

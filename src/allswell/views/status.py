@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from allswell.domain.agents.status import Presence, Survivors
+from allswell.domain.build.state import BuildGlance
 from allswell.domain.ids import Millis
 from allswell.domain.service.breaker import BreakerState, stand
 from allswell.domain.service.service import ServiceRow, parked_until, question_about
@@ -18,15 +20,13 @@ from allswell.engine.status.overview import Board, BoardLine
 from allswell.engine.status.verdict import Kind, LocalFacts, Verdict, VerdictItem, VerdictLevel, look
 from allswell.errors import Refused
 from allswell.settings import Settings
+from allswell.store.views import Views
 from allswell.timing.clock import Clock
 from allswell.views.fields import Moment, millis, moment, named
 from allswell.views.run import BuildGlanceShape
 from allswell.views.worker import QueueShape
 
 if TYPE_CHECKING:
-    from allswell.domain.agents.status import Presence, Survivors
-    from allswell.domain.build.state import BuildGlance
-    from allswell.store.views import Views
     from allswell.views.artifacts import Artifacts
 
 

@@ -10,6 +10,7 @@ from msgspec import Meta, Raw, Struct
 from allswell.domain.ids import TaskId, is_request
 from allswell.domain.task.answer import is_dismissed
 from allswell.domain.task.model import TaskFilter, TaskRow, WaitState
+from allswell.engine.lookup import find_run
 from allswell.views.fields import Moment, moment
 
 if TYPE_CHECKING:
@@ -129,6 +130,24 @@ class TasksShape(Struct, frozen=True):
     def of(cls, rows: Sequence[TaskRow], *, more: bool) -> TasksShape:
         """A page, and whether there is another one."""
         return cls([TaskShape.of(row) for row in rows], rows[-1].task.id if more else None)
+
+
+async def load_tasks(  # noqa: PLR0913 - all but the views are keywords
+    views: Views,
+    *,
+    states: Sequence[str],
+    ended: bool,
+    run: str | None,
+    name: str | None,
+    role: str | None,
+    after: str,
+    limit: int,
+) -> tuple[list[TaskRow], bool]:
+    """A page of tasks, and whether there is another one; with a state or a name, or if `ended`, not only open ones."""
+    open_ = None if ended or states or name is not None else True
+    of_run = None if run is None else await find_run(views, run)
+    rows = await views.view_tasks(TaskFilter(open_, of_run, name, role, tuple(states), after, limit + 1))
+    return rows[:limit], len(rows) > limit
 
 
 # What was handed over, and the runs that it joined.

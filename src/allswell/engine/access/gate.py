@@ -71,12 +71,9 @@ from allswell.engine.backend import Backend, Claimed, Records
 from allswell.engine.budget import NO_BUDGETS, Budgets, hold_to_budgets
 from allswell.engine.ids import Ids
 from allswell.engine.mesh import KnownAgents, can_answer
-from allswell.engine.timings import Timings
-from allswell.engine.wakeup import Signal
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Bug, Refused, Unavailable
 from allswell.store.views import Views
-from allswell.timing.clock import Clock
 
 # What a key shows of what is kept: everything, one thing by its id, or an agent's own tasks and what it could claim.
 #
@@ -300,36 +297,10 @@ class Admitted:
         self._breaker = breaker
         self._used = used or UsedServices(behind)
         self._quota = quota or KeyQuota(QUOTA, behind.clock)
-        self._sight = VisibleRecords(behind.store, key, self._quota)
-
-    @property
-    def store(self) -> VisibleRecords:
-        """What the key may look at."""
-        return self._sight
-
-    @property
-    def pace(self) -> Timings:
-        """How patient it is."""
-        return self._behind.pace
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of this process."""
-        return self._behind.clock
-
-    @property
-    def ready(self) -> Signal:
-        """Fired when a task may have become ready."""
-        return self._behind.ready
-
-    @property
-    def journal(self) -> Signal:
-        """Fired when the journal may have grown."""
-        return self._behind.journal
-
-    def rng(self) -> float:
-        """A number by chance, from 0 to 1."""
-        return self._behind.rng()
+        self.store = VisibleRecords(behind.store, key, self._quota)
+        """What the key may look at; all else is as it is behind."""
+        self.pace, self.clock, self.rng = behind.pace, behind.clock, behind.rng
+        self.ready, self.journal, self.hear = behind.ready, behind.journal, behind.hear
 
     async def __aenter__(self) -> object:
         raise Bug("what is behind a key is opened once, for all keys")
@@ -343,10 +314,6 @@ class Admitted:
         """Nothing goes on for a caller that has its answer."""
         work.close()
         raise Bug(f"{name} cannot be started for a key")
-
-    def hear(self) -> None:
-        """Hear what other processes tell, from now on."""
-        self._behind.hear()
 
     async def sweep(self) -> bool:
         """What is due is seen to without callers."""
@@ -444,7 +411,7 @@ class Admitted:
     async def _check_told_of(self, event: Event) -> None:
         """Refuse a notice of others' tasks and runs."""
         if event.task is not None or event.run is not None:
-            row = None if event.task is None else await self._sight.view_task(event.task)
+            row = None if event.task is None else await self.store.view_task(event.task)
             check_told_of(self._key, event, row)
 
     async def _kept_back(self, command: Command) -> Command:

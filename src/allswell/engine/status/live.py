@@ -69,7 +69,6 @@ class LiveView(msgspec.Struct, frozen=True):
 
     now: Millis
     verdict: Verdict
-    crew: AgentsOverview
     rows: tuple[LiveRow, ...]
     unseen: int | None = 0
     """How many open tasks there are beside those that are shown; None: not known, but there are some."""
@@ -95,7 +94,7 @@ async def live(
     about = {one.task: one.id for one in asked if one.waited}
     tasks = [_task(line, about.get(TaskId(line.task))) for line in lines.values()]
     shown = [row for row in others if _has(row, wanted)]
-    return LiveView(over.now, over, people, (*shown, *tasks), _unseen(over, tasks, wanted, each))
+    return LiveView(over.now, over, (*shown, *tasks), _unseen(over, tasks, wanted, each))
 
 
 def _sooner(line: BoardLine, holder: AgentRow | None) -> BoardLine:

@@ -255,8 +255,6 @@ class Reconnecting(msgspec.Struct, frozen=True):
 # not create is waited for. So is the moment from which a new key may speak.
 
 
-# moved
-
 _log = logging.getLogger("allswell.chat")
 
 OPENING = 30

@@ -5,22 +5,24 @@ Anything that is wrong with it is told with its place: which argument, which lin
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from allswell.domain.duration import LONGEST, parse
 from allswell.errors import Refused
+from allswell.interfaces.cli.context import CliContext
+from allswell.interfaces.cli.options import LeaseOptions
 from allswell.interfaces.cli.rendering import block, plain, short
 
 if TYPE_CHECKING:
     from allswell.actions.holder import AgentInbox, Holder
     from allswell.engine.lease import Held
     from allswell.engine.watch import Watch
-    from allswell.interfaces.cli.context import CliContext
-    from allswell.interfaces.cli.options import LeaseOptions
     from allswell.views.lease import LastWordShape, OrdersShape, RequestAnswerShape
 
 T = TypeVar("T")
@@ -68,8 +70,6 @@ def parsed(text: str, where: str, *, line: int = 0) -> object:
 
 
 def _why(text: str, error: Exception, line: int) -> str:
-    import json
-
     try:
         json.loads(text)
     except json.JSONDecodeError as place:
@@ -83,23 +83,21 @@ def _why(text: str, error: Exception, line: int) -> str:
     return "it is not valid Unicode" if isinstance(error, UnicodeEncodeError) else str(error)
 
 
-def objects(text: str, where: str) -> Iterator[tuple[int, dict[str, object]]]:
-    """The JSON objects of a text, one on each line, each with the number of its line; empty lines are passed over."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        value = parsed(line, f"{where}, line {number},", line=number - 1)
-        if not isinstance(value, dict):
-            text = f'{where}, line {number}, is not an object such as {{"name": "…"}}'
-            raise Refused("bad_line", text, where=f"line {number}")
-        yield number, value
+def object_of(line: str, where: str, number: int) -> dict[str, Any]:
+    """The JSON object that a line is."""
+    value = parsed(line, f"{where}, line {number},", line=number - 1)
+    if not isinstance(value, dict):
+        text = f'{where}, line {number}, is not an object such as {{"name": "…"}}'
+        raise Refused("bad_line", text, where=f"line {number}")
+    return value
 
 
 def tasks_in(given: str, where: str) -> list[dict[str, object]]:
     """Tasks from a file: a JSON list of objects, or one object on each line."""
     text = text_of(given, where)
     if not text.lstrip().startswith("["):
-        return [value for _, value in objects(text, where)]
+        lines = enumerate(text.splitlines(), 1)
+        return [object_of(line, where, number) for number, line in lines if line.strip()]
     listed = parsed(text, where)
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise Refused("bad_tasks", f'{where} must be a list of objects such as {{"name": "…"}}', where=where)
@@ -112,8 +110,6 @@ def moment(given: str, now: int, where: str, *, past: bool = False) -> int:
     if text.isascii() and text.isdigit() and int(text[:20]) > LONGEST:
         return int(text[:20])
     if "-" in text or "T" in text:
-        from datetime import datetime
-
         try:
             return int(datetime.fromisoformat(text).timestamp() * 1000)
         except (ValueError, OverflowError, OSError):

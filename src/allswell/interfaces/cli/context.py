@@ -19,15 +19,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import IntEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
+from allswell.domain.values import hide
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.interfaces.cli.rendering import (
     columns,
@@ -41,8 +44,6 @@ from allswell.interfaces.cli.rendering import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
     from allswell.actions.operator import Operator, Performed
@@ -205,16 +206,12 @@ class CliContext:
     @property
     def identity(self) -> str:
         """The store's URL as attempts note it: resolved, and without a password."""
-        from allswell.domain.values import hide
-
         database = self.database
         return hide(self.url if database is None else f"sqlite:///{database}")
 
     @property
     def where(self) -> str:
         """Which store it is, as short as it can be said: a file by its way from here, a server without a password."""
-        from allswell.domain.values import hide
-
         database = self.database
         if database is None:
             return hide(self.url)
@@ -253,8 +250,6 @@ class CliContext:
         return settings
 
     def _asked_for_trust(self) -> bool:
-        from pathlib import Path
-
         from allswell.interfaces.cli.commands.settings import ask_for_trust
         from allswell.runtime.process.identity import is_inside_any
 
@@ -332,8 +327,6 @@ class CliContext:
 
     def _say_where(self) -> None:
         """Say it if the store was found elsewhere: the user may have meant a new one here."""
-        from pathlib import Path
-
         found = self.settings.found
         if found is not None and self.url == self.settings.default_store:
             here = Path.cwd() / ".allswell"
@@ -472,7 +465,7 @@ class CliContext:
             write(text + "\n")
 
     def tell(self, line: str, *, shown: str | None = None) -> None:
-        """One line of a process that goes on, with the time; where nobody reads any more, it is not told.
+        """One line of a process that goes on, with the time; once its reader has gone, lines go nowhere.
 
         With `shown`, people see that instead.
         """
@@ -509,13 +502,21 @@ def remark(text: str) -> None:
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
 
 
+def on_stop(stop: Callable[[], object]) -> None:
+    """Have Ctrl-C and SIGTERM call this, for as long as the loop runs."""
+    import asyncio
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal, who sees a question and can answer it."""
+    """Whether a person at a terminal sees a question and can answer it."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def agrees(question: str) -> bool:
-    """Whether somebody at the terminal says yes; to say nothing is no."""
+    """Whether the person at the terminal says yes; to say nothing is no."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline(20).strip().lower() in ("y", "yes")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from allswell.domain.build.state import BuildGlance, work_on
@@ -15,8 +16,6 @@ from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain
 from allswell.interfaces.cli.terminal import at_a_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rich.console import RenderableType
 
     from allswell.flows.run.attempt import StepAttempt

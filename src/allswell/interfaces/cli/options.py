@@ -8,6 +8,7 @@ here, so that one flag means one thing everywhere.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from functools import cache
 from math import isfinite
@@ -251,8 +252,6 @@ def call(function: Callable[..., None], values: Mapping[str, object]) -> None:
 
 def as_typed(name: str, function: Callable[..., None], given: Mapping[str, object]) -> str:
     """A command as it can be typed again; its store is left out, since who reads it is at that store."""
-    import shlex
-
     words = ["allswell", *name.split()]
     for one in parameters(function):
         value = given.get(one.name)

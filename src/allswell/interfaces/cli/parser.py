@@ -10,6 +10,7 @@ since no option is a digit.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -105,7 +106,6 @@ def _dashes(command: CliCommand, known: Sequence[Parameter], words: Sequence[str
     first = next((token.word for token in tokens(known, words) if token.kind == "place"), None)
     if first is None or first == "-" or first.endswith((".yaml", ".yml")):
         return ""
-    import shlex
 
     at = list(words).index(first)
     line = shlex.join([*command.path.split(), *words[:at], "--", *words[at:]])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from typing import NamedTuple, TextIO, TypeVar, cast
 import msgspec
 
 from allswell.domain.duration import felt
+from allswell.domain.values import hide
+from allswell.errors import Refused
 
 # How wide text is on a terminal, and how it is made to fit: cut where it is one of many, broken where it is prose.
 #
@@ -386,14 +389,10 @@ def _flag() -> str:
     url = given or around
     if not url:
         return ""
-    import shlex
-
-    from allswell.domain.values import hide
 
     if hide(url) != url:
         return f'--store "${VARIABLE}"' if url == around else f"--store {shlex.quote(hide(url))}"
     if url.startswith("sqlite:"):
-        from allswell.errors import Refused
         from allswell.store.sqlite.paths import locate
 
         with suppress(Refused):  # it names no file: whoever opens it is told

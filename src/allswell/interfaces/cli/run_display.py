@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from allswell.domain.agents.conversation import entries
 from allswell.domain.agents.evidence import Silence
 from allswell.domain.agents.output import LONGEST_LINE, parse
@@ -399,8 +401,6 @@ def end_lines(receipt: Receipt, *, attempts: int, retries: int, asked: bool) -> 
 def _is_in(said: str, cause: str) -> bool:
     """Whether the cause quotes what was said last: an agent's own line of its protocol does not differ from that."""
     if said.startswith("{"):
-        import msgspec
-
         try:
             told = msgspec.json.decode(said)
         except msgspec.DecodeError:

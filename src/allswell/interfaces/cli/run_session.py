@@ -33,6 +33,7 @@ from allswell.domain.scopes import VARIABLE as DEADLINE
 from allswell.domain.task.model import OPEN, CarriedHistory, Policy, TaskHistory
 from allswell.domain.task.submit import NAME_MAX
 from allswell.domain.values import CommandManner, command_of, manner_of
+from allswell.engine.lookup import find_task
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.interfaces.cli.commands.run import RunOutcome, RunPayload, Variables, agent_called
@@ -53,6 +54,7 @@ from allswell.runtime.attempt import (
     take_off,
 )
 from allswell.runtime.attempt.launch import LaunchSpec, ReplayableStdin
+from allswell.runtime.attempt.orphans import check_folder, reconcile
 from allswell.runtime.attempt.record import FlightFile, work_folder
 from allswell.runtime.process import find_program, held_back
 from allswell.runtime.receipts import StateDir
@@ -321,8 +323,6 @@ class RunSession:
 
     async def _again(self, watch: Watch) -> tuple[TaskId, LaunchSpec, FlightFile | None]:
         """The command of an earlier task: as its next attempt while it is open, as a new task once it has ended."""
-        from allswell.engine.lookup import find_task
-
         task = await find_task(watch.views, self._resume or "")
         row = await watch.task(task)
         try:
@@ -559,7 +559,6 @@ class RunSession:
         """Refuse to begin where processes of an earlier attempt still run, before there is a task."""
         if self._checked is None or self._worktree or not self._home.survivors.is_dir():
             return
-        from allswell.runtime.attempt.orphans import check_folder, reconcile
 
         await reconcile(watch, self._home)
         check_folder(self._home, work_folder(self._checked.folder))

@@ -35,6 +35,7 @@ PULSE = 15.0
 STREAM = "text/event-stream"
 _CHUNK = 500
 _AGAIN = 1.0
+"""Seconds until a store that was away is asked again."""
 
 
 class EventsShape(Struct, frozen=True):
@@ -167,7 +168,6 @@ ROUTES = (Route("GET", "/events", list_events, EventsParams, (EventsShape,), als
 
 _KEPT = 2_000
 """So many entries at least, and up to twice as many."""
-"""Seconds until a store that was away is asked again."""
 
 
 class Journal:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from allswell.domain.ids import TaskId
 from allswell.domain.notify.delivery import DeliveryFilter
-from allswell.domain.task.model import State, TaskFilter
+from allswell.domain.task.model import State
 from allswell.engine.lookup import find, find_question, find_run, find_task
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
@@ -26,6 +26,7 @@ from allswell.views.task import (
     SubmittedManyShape,
     TasksShape,
     joined_runs,
+    load_tasks,
 )
 
 Limit = Annotated[int, Meta(ge=1, le=1_000, description="Maximum number of results.")]
@@ -102,12 +103,17 @@ class TasksParams(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_tasks(call: RequestContext, asked: TasksParams) -> TasksShape:
     """List tasks, the oldest first, a page at a time."""
-    open_ = None if asked.all or asked.state or asked.name is not None else True
-    run = None if asked.run is None else await find_run(call.views, asked.run)
-    states = tuple(str(one) for one in asked.state)
-    which = TaskFilter(open_, run, asked.name, asked.role, states, asked.after, asked.limit + 1)
-    found = await call.views.view_tasks(which)
-    return TasksShape.of(found[: asked.limit], more=len(found) > asked.limit)
+    page, more = await load_tasks(
+        call.views,
+        states=[str(one) for one in asked.state],
+        ended=asked.all,
+        run=asked.run,
+        name=asked.name,
+        role=asked.role,
+        after=asked.after,
+        limit=asked.limit,
+    )
+    return TasksShape.of(page, more=more)
 
 
 async def show_task(call: RequestContext, _: NoParams) -> ShownTaskShape:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from mcp.server.caching import CacheHint
@@ -102,42 +102,38 @@ RESOURCE_MEDIA_TYPE = "application/json"
 _URI = re.compile(r"allswell://tasks/([^/?#]{1,200})(?:/(why|receipts))?")
 
 
-class Template(NamedTuple):
-    """One kind of thing that can be read."""
-
-    uri: str
-    name: str
-    title: str
-    description: str
-
-
-RESOURCE_TEMPLATES = (
-    Template(
-        "allswell://tasks/{task_id}",
-        "task",
-        "A task",
-        "A task with what it was given, what it came to, its attempts and its questions.",
-    ),
-    Template(
-        "allswell://tasks/{task_id}/why",
+_READABLE = {
+    "": ("task", "A task", "A task with what it was given, what it came to, its attempts and its questions."),
+    "/why": (
         "why",
         "Why a task waits or ended",
         "Why a task waits or ended, what comes next, and what can be done.",
     ),
-    Template(
-        "allswell://tasks/{task_id}/receipts",
+    "/receipts": (
         "receipts",
         "The receipts of a task",
         "What its attempts on the server's machine left: how they ended, what they changed, how to go on from there.",
     ),
+}
+RESOURCE_TEMPLATES = tuple(
+    ResourceTemplate(
+        uri_template=f"allswell://tasks/{{task_id}}{end}",
+        name=name,
+        title=title,
+        description=description,
+        mime_type=RESOURCE_MEDIA_TYPE,
+    )
+    for end, (name, title, description) in _READABLE.items()
 )
+"""What can be read."""
 
 
 async def read_resource(desk: WatchTools, uri: str) -> bytes:
     """What stands at an address, as JSON; `Refused` where that is nothing, or not for this key."""
     found = _URI.fullmatch(uri)
     if found is None or not can_name(found[1]):
-        hint = f"there are: {', '.join(one.uri for one in RESOURCE_TEMPLATES)}"
+        known = [one.uri_template for one in RESOURCE_TEMPLATES]
+        hint = f"there are: {', '.join(known)}"
         raise Refused("unknown_resource", f"nothing can be read at {uri[:200]!r}", where="uri", hint=hint)
     task, part = TaskId(found[1]), found[2]
     views = desk.watch.views
@@ -276,18 +272,7 @@ async def _no_resources(_: Asked, __: PaginatedRequestParams | None) -> ListReso
 
 
 async def _templates(_: Asked, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-    return ListResourceTemplatesResult(
-        resource_templates=[
-            ResourceTemplate(
-                uri_template=one.uri,
-                name=one.name,
-                title=one.title,
-                description=one.description,
-                mime_type=RESOURCE_MEDIA_TYPE,
-            )
-            for one in RESOURCE_TEMPLATES
-        ]
-    )
+    return ListResourceTemplatesResult(resource_templates=list(RESOURCE_TEMPLATES))
 
 
 # The server on standard input and output: on a store that this process opens, or inside a supervised attempt.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from msgspec import Struct
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,16 +16,14 @@ from textual.widgets.option_list import Option
 
 from allswell.actions.operator import Operator, Performed, human
 from allswell.domain.question import DESTRUCTIVE, OptionInput, Question, does, in_order, labelled, takes
+from allswell.domain.task.model import Task
+from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused
 from allswell.interfaces.cli.rendering import harmless, plain
 from allswell.views.fields import ErrorShape
 
 if TYPE_CHECKING:
-    from msgspec import Struct
-
-    from allswell.domain.task.model import Task
     from allswell.engine.status.live import LiveRow
-    from allswell.engine.watch import Watch
     from allswell.interfaces.cli.context import CliContext
 
 

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual import work
@@ -22,18 +22,16 @@ from allswell.domain.task.model import ENDS, Task, count_in_order
 from allswell.engine.status.explanation import many, rough
 from allswell.engine.status.live import LiveRow, LiveSection, LiveView, live
 from allswell.engine.status.overview import EACH
+from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused
 from allswell.interfaces.cli.commands.logs import words_of
 from allswell.interfaces.cli.commands.status import HEAD_STYLES
+from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.rendering import harmless, plain
 from allswell.interfaces.tui.actions import LEAVE, BoardActions, BoardChoice, DecisionScreen, choices_of, retry_choices
 from allswell.interfaces.tui.rows import RowDetails, RowList, in_text, read_about
 from allswell.views.fields import ErrorShape
 from allswell.views.log import LogShape, OpenLog, PrintedLog, in_words
-
-if TYPE_CHECKING:
-    from allswell.engine.watch import Watch
-    from allswell.interfaces.cli.context import CliContext
 
 # What an attempt prints, as it prints it: the same lines as `allswell logs` shows.
 

@@ -30,11 +30,11 @@ from allswell.interfaces.cli.commands.status import HEAD_STYLES, mark_of, said_o
 from allswell.interfaces.cli.context import CliContext, flush, write
 from allswell.interfaces.cli.rendering import typed_here, typed_in
 from allswell.interfaces.cli.terminal import at_a_terminal
+from allswell.store.views import Views
 from allswell.views.status import BoardShape, StatusShape
 
 if TYPE_CHECKING:
     from allswell.engine.watch import Watch
-    from allswell.store.views import Views
 
 _EVERY = 1.0
 _SHARE = 10

@@ -83,7 +83,7 @@ PAGE = 100
 _BAD = "✗✋"
 
 
-async def look(call: RequestContext) -> Seen:
+async def look_at_journal(call: RequestContext) -> Seen:
     """Look at a page of the journal."""
     kind, text = choice_of(call, "kind", KINDS), text_of(call, "text")
     ids = {name: text_of(call, name) for name in ("task", "run", "agent")}

@@ -99,12 +99,12 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 """The events that a row with this status can be made of."""
 
 
-def is_about(_: RequestContext, entry: Entry) -> bool:
+def is_message(_: RequestContext, entry: Entry) -> bool:
     """Whether an event is a message, or may end a wait for one."""
     return entry.event.kind in COMMS_HEARS or entry.event.kind.startswith("task_")
 
 
-async def look(call: RequestContext) -> Seen:
+async def look_at_messages(call: RequestContext) -> Seen:
     """Look at a page of messages."""
     status, agent = choice_of(call, "status", STATUSES), text_of(call, "agent")
     before = number_of(call, "before", 1 << 39)

@@ -36,28 +36,7 @@ from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.interfaces.http.request_context import RequestContext, ServerState, read_body
 from allswell.interfaces.http.routing import problem_of, status_of
 from allswell.interfaces.http.security import AllowedHosts, RequestLimits
-from allswell.interfaces.web import (
-    admin,
-    agents,
-    questions,
-    runs,
-    tasks,
-)
-from allswell.interfaces.web import (
-    admin as journal,
-)
-from allswell.interfaces.web import (
-    agents as messages,
-)
-from allswell.interfaces.web import (
-    runs as build,
-)
-from allswell.interfaces.web import (
-    tasks as attempt,
-)
-from allswell.interfaces.web import (
-    tasks as task,
-)
+from allswell.interfaces.web import admin, agents, questions, runs, tasks
 from allswell.interfaces.web.answer import LinkedAnswers
 from allswell.interfaces.web.screen import STATIC, TEMPLATES, PageScreen
 
@@ -285,20 +264,20 @@ _VERDICT = 4.0
 _RARELY = 60.0
 
 SCREENS: tuple[PageScreen, ...] = (
-    PageScreen("/", "front.html", questions.look, label="Now", beat=_VERDICT),
+    PageScreen("/", "front.html", questions.look_at_front, label="Now", beat=_VERDICT),
     PageScreen("/runs", "runs.html", runs.look_at_runs, label="Runs"),
     PageScreen("/runs/{run}", "run.html", runs.look_at_run, refreshes=runs.is_about),
-    PageScreen("/tasks", "tasks.html", tasks.look, label="Tasks"),
-    PageScreen("/tasks/{task}", "task.html", task.look_at_task, refreshes=task.is_about, beat=_FOLLOWS),
-    PageScreen("/tasks/{task}/log", "log.html", attempt.look_at_log, refreshes=task.is_about, beat=_FOLLOWS),
-    PageScreen("/tasks/{task}/diff", "diff.html", attempt.look_at_changes, refreshes=task.is_about, beat=_RARELY),
+    PageScreen("/tasks", "tasks.html", tasks.look_at_tasks, label="Tasks"),
+    PageScreen("/tasks/{task}", "task.html", tasks.look_at_task, refreshes=tasks.is_about, beat=_FOLLOWS),
+    PageScreen("/tasks/{task}/log", "log.html", tasks.look_at_log, refreshes=tasks.is_about, beat=_FOLLOWS),
+    PageScreen("/tasks/{task}/diff", "diff.html", tasks.look_at_changes, refreshes=tasks.is_about, beat=_RARELY),
     PageScreen("/agents", "agents.html", agents.look_at_agents, label="Agents"),
     PageScreen("/agents/{agent:path}", "agent.html", agents.look_at_agent),
-    PageScreen("/messages", "messages.html", messages.look, label="Messages", refreshes=messages.is_about),
-    PageScreen("/builds", "builds.html", build.look_at_all, label="Builds"),
-    PageScreen("/builds/{run}", "build.html", build.look, refreshes=runs.is_about),
+    PageScreen("/messages", "messages.html", agents.look_at_messages, label="Messages", refreshes=agents.is_message),
+    PageScreen("/builds", "builds.html", runs.look_at_builds, label="Builds"),
+    PageScreen("/builds/{run}", "build.html", runs.look_at_build, refreshes=runs.is_about),
     PageScreen("/worker", "worker.html", admin.look_at_worker, label="Worker"),
-    PageScreen("/journal", "journal.html", journal.look, label="Journal"),
+    PageScreen("/journal", "journal.html", admin.look_at_journal, label="Journal"),
     PageScreen(
         "/settings", "settings.html", admin.look_at_settings, label="Settings", refreshes=admin.never, beat=_RARELY
     ),

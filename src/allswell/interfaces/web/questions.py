@@ -26,23 +26,12 @@ _ENTRY_LINES = 30
 _ENTRY_MOST = 4_000
 
 
-class PrintedEntry(Struct, frozen=True):
-    """One thing that was printed."""
-
-    stream: Stream
-    kind: str
-    tool: str
-    text: str
-    more: int
-    """Lines of it that are left out."""
-
-
 class OutputTail(Struct, frozen=True):
     """The end of what an attempt has printed, or what stands before a place in it."""
 
     attempt: int
     running: bool
-    entries: list[PrintedEntry]
+    entries: list[Seen]
     begin: int
     """Where what is shown begins in the standard output, in bytes; 0: there is nothing before it."""
     end: int
@@ -63,10 +52,12 @@ def read_tail(home: Path, task: Task, attempt: int | None = None, upto: int | No
     return OutputTail(number, running, found, begin, end, sorted(files))
 
 
-def _entry(entry: LogEntry, stream: Stream) -> PrintedEntry:
+def _entry(entry: LogEntry, stream: Stream) -> Seen:
+    """One thing that was printed; `more` lines of it are left out."""
     lines = entry.text[:_ENTRY_MOST].splitlines() or [""]
     more = max(len(lines) - _ENTRY_LINES, 0) or int(len(entry.text) > _ENTRY_MOST)
-    return PrintedEntry(stream, str(entry.kind), entry.tool, "\n".join(lines[:_ENTRY_LINES]), more)
+    text = "\n".join(lines[:_ENTRY_LINES])
+    return Seen(stream=stream, kind=str(entry.kind), tool=entry.tool, text=text, more=more)
 
 
 def last_lines(home: Path, task: Task, most: int) -> list[str]:
@@ -92,7 +83,7 @@ def show_question(call: RequestContext, one: OpenQuestion) -> Seen:
 # Screen one: the verdict, what needs a human, what is wrong, who does what, runs, and what comes next.
 
 
-async def look(call: RequestContext) -> Seen:
+async def look_at_front(call: RequestContext) -> Seen:
     """Look at everything at once."""
     first = number_of(call, "agents")
     seen = await front(call.views, agents_from=first, place=call.place)

@@ -104,14 +104,14 @@ async def look_at_runs(call: RequestContext) -> Seen:
 _BUILDS = 50
 
 
-async def look_at_all(call: RequestContext) -> Seen:
+async def look_at_builds(call: RequestContext) -> Seen:
     """Look at the builds that are not over."""
     check_beside(call.key, "builds")
     now = (await call.views.view_agenda()).now
     return Seen(title="Builds", now=now, builds=await glance_at_builds(call.views, _BUILDS))
 
 
-async def look(call: RequestContext) -> Seen:
+async def look_at_build(call: RequestContext) -> Seen:
     """Look at one build."""
     check_beside(call.key, "builds")
     views = call.views

@@ -36,7 +36,7 @@ PAGE = 100
 STATES = (*(state.value for state in State), "open")
 
 
-async def look(call: RequestContext) -> Seen:
+async def look_at_tasks(call: RequestContext) -> Seen:
     """Look at a page of tasks."""
     state, role, text = choice_of(call, "state", STATES), text_of(call, "role"), text_of(call, "text")
     after, run = text_of(call, "after"), text_of(call, "run")

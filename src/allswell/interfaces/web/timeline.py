@@ -16,6 +16,7 @@ from allswell.engine.status.explanation import Span, clean, length, rough
 from allswell.engine.status.task import outcome
 from allswell.engine.status.timeline import TaskLane, Waterfall
 from allswell.flows.graph import GraphLayout, arrange
+from allswell.interfaces.web.screen import Seen
 
 _BACK = ("released", "parked", "cancelled", "skipped", "split")
 _ASKED_MOST = 12
@@ -200,25 +201,11 @@ _CALLED = {"waiting": "waited", "asked": "asked you", "paused": "paused", "ready
 _CALLED_NOW = {"waiting": "waits", "asked": "asks you", "paused": "pauses", "ready": "in the queue"}
 
 
-class LifeRow(Struct, frozen=True):
-    """One stretch."""
+def draw_life(spans: tuple[Span, ...], now: Millis, *, state: str, limit: Millis | None) -> Seen:
+    """Draw the stretches of a task's life; `limit` is when the attempt that runs reaches its own.
 
-    lane: DrawnLane
-    span: Span
-    called: str
-
-
-class DrawnLife(Struct, frozen=True):
-    """All of it; of a very long one, the beginning and the end."""
-
-    fall: DrawnWaterfall
-    rows: list[LifeRow]
-    left_out: int
-    """Stretches between the beginning and the end that have no row."""
-
-
-def draw_life(spans: tuple[Span, ...], now: Millis, *, state: str, limit: Millis | None) -> DrawnLife:
-    """Draw the stretches of a task's life; `limit` is when the attempt that runs reaches its own."""
+    Of a very long one, the beginning and the end: `left_out` is how many stretches between these have no row.
+    """
     left_out = max(len(spans) - _FIRST - _LAST, 0)
     shown = spans if not left_out else (*spans[:_FIRST], *spans[-_LAST:])
     lanes = tuple(
@@ -235,8 +222,8 @@ def draw_life(spans: tuple[Span, ...], now: Millis, *, state: str, limit: Millis
     )
     start = spans[0].start if spans else now
     fall = draw_waterfall(Waterfall(None, "", start, None, False, lanes, 0, {}), now)
-    rows = [LifeRow(lane, span, _called(span, now)) for lane, span in zip(fall.lanes, shown, strict=True)]
-    return DrawnLife(fall, rows, left_out)
+    rows = [(lane, span, _called(span, now)) for lane, span in zip(fall.lanes, shown, strict=True)]
+    return Seen(fall=fall, rows=rows, left_out=left_out)
 
 
 def _called(span: Span, now: int) -> str:
@@ -267,54 +254,26 @@ class GraphThing(Struct, frozen=True):
     needs: Sequence[str]
 
 
-class GraphBox(Struct, frozen=True):
-    """A box, with its place in the picture."""
-
-    thing: GraphThing
-    x: float
-    y: float
-    label: str
-
-
-class GraphEdge(Struct, frozen=True):
-    """A line; it is met when what it comes from has ended well."""
-
-    path: str
-    met: bool
-
-
-class DrawnGraph(Struct, frozen=True):
-    """A picture."""
-
-    width: int
-    height: int
-    box_width: int
-    box_height: int
-    boxes: list[GraphBox]
-    edges: list[GraphEdge]
-    says: str
-
-
-def draw_graph(things: Sequence[GraphThing], what: str) -> DrawnGraph:
+def draw_graph(things: Sequence[GraphThing], what: str) -> Seen:
     """Draw things and what they need of each other; needs that are not among them have no line."""
     by_id = {thing.id: thing for thing in things}
     needs = {thing.id: [need for need in thing.needs if need in by_id and need != thing.id] for thing in things}
     placed = arrange(needs)
     tallest = max(placed.sizes, default=0)
     boxes = [
-        GraphBox(by_id[id_], *_corner(placed, placed.wave[id_], placed.row[id_]), clean(by_id[id_].name, _LETTERS))
+        (by_id[id_], *_corner(placed, placed.wave[id_], placed.row[id_]), clean(by_id[id_].name, _LETTERS))
         for wave in placed.waves
         for id_ in wave
     ]
     edges = [
-        GraphEdge(_path(placed, start, end, rows), by_id[start].state in ("done", "merged"))
+        (_path(placed, start, end, rows), by_id[start].state in ("done", "merged"))  # met: its start has ended well
         for (start, end), rows in placed.lines.items()
     ]
     waves = len(placed.sizes)
     width = 2 * _MARGIN + waves * _WIDE + max(waves - 1, 0) * _GAP_X
     height = 2 * _MARGIN + tallest * (_HIGH + _GAP_Y)
     says = f"{what}: " + "; ".join(_said(thing, needs, by_id) for thing in list(by_id.values())[:MOST])
-    return DrawnGraph(width, height, _WIDE, _HIGH, boxes, edges, says)
+    return Seen(width=width, height=height, box=(_WIDE, _HIGH), boxes=boxes, edges=edges, says=says)
 
 
 def _said(thing: GraphThing, needs: Mapping[str, Sequence[str]], by_id: Mapping[str, GraphThing]) -> str:

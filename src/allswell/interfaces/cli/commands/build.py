@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from msgspec.structs import replace
+
+from allswell.domain.duration import parse
+from allswell.domain.ids import Millis
+from allswell.domain.values import hide
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, Exit
+from allswell.interfaces.cli.context import CliContext, Exit, on_stop
 from allswell.interfaces.cli.options import Argument, Option, Rest, Storeless, as_typed
 from allswell.interfaces.cli.registry import RUNNING, Commands
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
     from allswell.build.agents import ChannelMember, WatchedCommand
     from allswell.build.merge import Channel
     from allswell.domain.build.component import BuildSpec
     from allswell.domain.build.hearing import ChannelCoverage, HeardMessage, Rights
     from allswell.domain.build.limits import BuildLimits
     from allswell.domain.build.state import BuildStatus
-    from allswell.domain.ids import Millis
     from allswell.engine.watch import Watch
     from allswell.interfaces.chat.agentchat import ChatPlace
 
@@ -171,12 +174,9 @@ def coordinate(
     To continue after Ctrl-C or a kill, start it again with the same spec. Defaults come from `[build]` of the settings.
     """
     given = locals().copy()
-    from msgspec.structs import replace
 
     from allswell.build.spec import SpecReader
     from allswell.domain.build.hearing import Rights
-    from allswell.domain.duration import parse
-    from allswell.domain.values import hide
 
     if stdio == (chat is not None):
         raise Refused("usage", "say where the agents are: either --chat URL or --stdio", where="--chat")
@@ -198,9 +198,10 @@ def coordinate(
     limits = replace(context.settings.build(), **figures).checked()
     rights = Rights(_ids(human, stdio=stdio), _ids(auditor, stdio=stdio), require_keys, wait_for_merge)
     typed = as_typed("coordinate", coordinate, {**given, "chat": None if chat is None else hide(chat)})
-    job = _Job(context, again, read, rights, limits, Path.cwd() if merge else None, typed)
-    with_key = None if key is None else Path(key)
-    standing = context.run(lambda watch: job.run(watch, _ChatOptions(chat, channel, name, with_key)), making=True)
+    into, talk = Path.cwd() if merge else None, _ChatOptions(chat, channel, name, None if key is None else Path(key))
+    standing = context.run(
+        lambda watch: _coordinated(watch, context, talk, again, read.name, rights, limits, into, typed), making=True
+    )
     _leave(context, standing, read.name)
 
 
@@ -228,14 +229,13 @@ def _leave(context: CliContext, standing: BuildStatus, name: str) -> None:
     context.leave(Exit.FAILED, f"the build {name} is not complete: {left}; the same command goes on with it")
 
 
-class _ChatOptions:
+class _ChatOptions(NamedTuple):
     """Where to talk, and as whom; without a URL, on standard input and output."""
 
-    def __init__(self, url: str | None, channel: str, name: str, key: Path | None) -> None:
-        self.url = url
-        self.channel = channel
-        self.name = name
-        self.key = key
+    url: str | None
+    channel: str
+    name: str
+    key: Path | None
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Channel]:
@@ -252,55 +252,39 @@ class _ChatOptions:
             yield channel
 
 
-class _Job:
-    """One coordination, from opening the channel to its end."""
+async def _coordinated(
+    watch: Watch,
+    context: CliContext,
+    talk: _ChatOptions,
+    read_spec: Callable[[], BuildSpec],
+    name: str,
+    rights: Rights,
+    limits: BuildLimits,
+    merge_into: Path | None,
+    typed: str,
+) -> BuildStatus:
+    """Coordinate, from opening the channel to its end; signals leave in good order.
 
-    def __init__(
-        self,
-        context: CliContext,
-        again: Callable[[], BuildSpec],
-        spec: BuildSpec,
-        rights: Rights,
-        limits: BuildLimits,
-        merge_into: Path | None,
-        typed: str,
-    ) -> None:
-        self._typed = typed
-        """The command, for who is to start it again."""
-        self._context = context
-        self._again = again
-        self._spec = spec
-        self._rights = rights
-        self._limits = limits
-        self._merge_into = merge_into
+    `typed` is the command, for who is to start it again.
+    """
+    from allswell.build.coordinator import Coordinator
+    from allswell.build.merge import GitMerge
+    from allswell.build.state import BuildPlace
+    from allswell.runtime.process.identity import this_process
+    from allswell.views.run import BuildShape
 
-    async def run(self, watch: Watch, talk: _ChatOptions) -> BuildStatus:
-        """Coordinate; signals leave in good order."""
-        import asyncio
-        import signal
-
-        from allswell.build.coordinator import Coordinator
-        from allswell.build.merge import GitMerge
-        from allswell.build.state import BuildPlace
-        from allswell.runtime.process.identity import this_process
-        from allswell.views.run import BuildShape
-
-        merge = None if self._merge_into is None else await GitMerge(self._merge_into).checked()
-        place = await BuildPlace.find(watch, self._spec.name, process=this_process(), typed=self._typed)
-        # Before the chat is joined: a second coordinator with the same key would displace the first one there.
-        build = await place.take(watch, agent=talk.name)
-        async with talk.open() as channel:
-            heard = channel if talk.url is None else EchoedChannel(channel, self._context)
-            coordinator = Coordinator(
-                watch, heard, place, spec=self._again, rights=self._rights, limits=self._limits, merge=merge
-            )
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, coordinator.stop)
-            standing = await coordinator.run(build)
-        if self._context.json:
-            self._context.say(BuildShape.of(place.run, self._spec.name, standing))
-        return standing
+    merge = None if merge_into is None else await GitMerge(merge_into).checked()
+    place = await BuildPlace.find(watch, name, process=this_process(), typed=typed)
+    # Before the chat is joined: a second coordinator with the same key would displace the first one there.
+    build = await place.take(watch, agent=talk.name)
+    async with talk.open() as channel:
+        heard = channel if talk.url is None else EchoedChannel(channel, context)
+        coordinator = Coordinator(watch, heard, place, spec=read_spec, rights=rights, limits=limits, merge=merge)
+        on_stop(coordinator.stop)
+        standing = await coordinator.run(build)
+    if context.json:
+        context.say(BuildShape.of(place.run, name, standing))
+    return standing
 
 
 # Members of a build: `build-agent` and `audit-agent` take part in a chat with any command.
@@ -385,7 +369,6 @@ def _id(agent: str) -> str:
 
 def _watched(command: list[str] | None, timeout: str, idle: str) -> WatchedCommand:
     from allswell.build.agents import WatchedCommand
-    from allswell.domain.duration import parse
 
     if not command:
         raise Refused("no_command", "which command? write it after --", where="COMMAND")
@@ -400,7 +383,6 @@ def _take_part(
 ) -> None:
     """Join the channel and take part to the end; signals leave it, and end the command first."""
     import asyncio
-    import signal
 
     from allswell.interfaces.chat.agentchat import AgentChat, read_key
 
@@ -409,9 +391,7 @@ def _take_part(
     async def live() -> None:
         async with AgentChat(place, secret) as room:
             member = make(EchoedChannel(room, context))
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, member.stop)
+            on_stop(member.stop)
             await member.run()
 
     asyncio.run(live())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from allswell.interfaces.cli.commands.flow import STDIN, read_bytes
 from allswell.interfaces.cli.context import CliContext, CliExit, Exit, write
 from allswell.interfaces.cli.options import Argument, Option, Storeless
 from allswell.interfaces.cli.registry import UPKEEP, Commands
+from allswell.interfaces.cli.rendering import cut, nearer, paint, plain, prose, width
 
 if TYPE_CHECKING:
     from allswell.domain.check.model import Finding, Location
@@ -98,8 +100,6 @@ def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _FileTex
 
 def _of_store(settings: Settings) -> list[Finding]:
     """What is asked of nobody, as far as there is a store to look at: the figures are checked without one, too."""
-    from functools import partial
-
     from allswell.domain.check.fleet import handlers_before_visibility, has_role, roles_asked
     from allswell.engine.mesh import unserved_roles
     from allswell.views.worker import queues_at
@@ -157,8 +157,6 @@ def _code(found: list[Finding], *, strict: bool) -> Exit:
 
 
 def _report(found: list[Finding], texts: _FileTexts) -> str:
-    from allswell.interfaces.cli.rendering import paint
-
     told = [_told(finding, texts) for finding in found]
     counts = [f"{count} {kind[:-1] if count == 1 else kind}" for kind, count in _counts(found).items() if count]
     end = f"{', '.join(counts)}." if counts else paint("All's well:", "ready") + " everything fits."
@@ -166,8 +164,6 @@ def _report(found: list[Finding], texts: _FileTexts) -> str:
 
 
 def _told(finding: Finding, texts: _FileTexts) -> str:
-    from allswell.interfaces.cli.rendering import nearer, paint, plain, prose
-
     place = finding.place
     head = paint(f"{finding.severity.value:<9}", _STYLES[finding.severity])
     where = "the defaults" if place is None else nearer(str(place))
@@ -182,8 +178,6 @@ def _told(finding: Finding, texts: _FileTexts) -> str:
 
 
 def _quoted(place: Location, texts: _FileTexts) -> list[str]:
-    from allswell.interfaces.cli.rendering import cut, paint, plain, width
-
     line = texts.line(place)
     if not line:
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -94,8 +95,6 @@ def completion(
 
 def _installed(shell: str) -> list[Path]:
     """Put a shell's script into place; the files that were changed. Fish looks there by itself, others are told to."""
-    import shlex
-
     if shell == "fish":
         config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         return _written(config / "fish" / "completions" / "allswell.fish", SCRIPTS[shell])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.values import nearest
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, agrees, can_ask, write
 from allswell.interfaces.cli.options import Argument, Option
@@ -127,7 +128,6 @@ def reply_of(question: Question, words: Sequence[str]) -> tuple[str, str]:
     name of an option is a slip, and is left to be refused.
     """
     from allswell.domain.question import AnswerAction
-    from allswell.domain.values import nearest
 
     first, text = words[0], " ".join(words[1:])
     keys = [option.key for option in question.options]

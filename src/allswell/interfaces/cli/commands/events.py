@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.errors import Refused
@@ -176,8 +178,6 @@ class EventPrinter:
 
 
 def _clock(at: int) -> str:
-    from datetime import datetime
-
     return datetime.fromtimestamp(at / 1000).astimezone().strftime("%H:%M:%S")
 
 
@@ -318,7 +318,6 @@ def _writer(*, csv: bool) -> Callable[[Iterable[Comm]], None]:
     if not csv:
         return lambda found: write("".join(encoded(CommShape.of(one)) + "\n" for one in found))
     import csv as tables
-    import io
 
     def rows(found: Iterable[Comm]) -> None:
         text = io.StringIO()

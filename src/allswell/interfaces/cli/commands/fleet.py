@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.duration import parse, show
 from allswell.engine.status.explanation import many
 from allswell.errors import LeaseLost, Refused
-from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, remark
+from allswell.interfaces.cli.context import CliContext, CliExit, Exit, flush, on_stop, remark
 from allswell.interfaces.cli.options import Option, Rest
 from allswell.interfaces.cli.registry import LOOKING, RUNNING, Commands
 from allswell.interfaces.cli.rendering import (
@@ -27,7 +31,6 @@ from allswell.interfaces.cli.rendering import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
 
     from allswell.domain.agents.fleet import AgentSpec, Fleet
     from allswell.domain.question import Question
@@ -148,7 +151,6 @@ def work(
     argument.
     """
     from allswell.domain.agents.fleet import PLACES, WORK, AgentSpec, Fleet, wrong_with_agent
-    from allswell.domain.duration import parse
 
     if run is not None:
         from allswell.interfaces.cli.commands.flow import join_flow
@@ -201,8 +203,6 @@ def _supervise(
     serve: tuple[socket.socket, ListenAddress] | None = None,
 ) -> None:
     import asyncio
-    import os
-    import signal
     from concurrent.futures import ThreadPoolExecutor
 
     from allswell.runtime.agents.function import ABANDONED
@@ -229,10 +229,8 @@ def _supervise(
             stops.append(None)
             supervisor.stop()
 
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(_THREADS))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
+        on_stop(stop)
         if tells:
             plan.tell(_figures(context.settings, fleet))
         if not drain:
@@ -255,7 +253,6 @@ def _supervise(
 
 def _figures(settings: Settings, fleet: Fleet) -> str:
     """The limits under which the fleet works, in one line."""
-    from allswell.domain.duration import show
     from allswell.domain.lease.claim import RUN_ROLE
 
     def of(name: str, role: str = "") -> str:
@@ -335,7 +332,6 @@ def _in_lines(text: str, room: int) -> list[str]:
 def _telling(plan: SupervisorPlan, context: CliContext) -> SupervisorPlan:
     """The plan with the sinks that can be told; what is wrong with the others is said, and the fleet goes on."""
     from dataclasses import replace
-    from functools import partial
 
     from allswell.interfaces.notifications.follower import make_sink, posting_of, run_sinks
     from allswell.interfaces.notifications.webhook import deliver_requests
@@ -379,8 +375,6 @@ def agents(
     from allswell.views.agent import AgentsShape, load_crew
 
     if ledger is not None:
-        from allswell.domain.duration import parse
-
         show_ledger(context, ledger, parse(since, where="--since"))
         return
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.duration import show
+from allswell.domain.ids import RunId
 from allswell.domain.values import nearest
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import why_not
@@ -20,7 +23,6 @@ from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain
 
 if TYPE_CHECKING:
     from allswell.domain.check.model import Finding
-    from allswell.domain.ids import RunId
     from allswell.domain.receipts.step import CutOffChoice
     from allswell.engine.watch import Watch
     from allswell.flows.graph import FlowLayout, GraphNode
@@ -161,8 +163,6 @@ def _last_lines(base: str, name: str) -> list[str]:
 
 
 def _words(summary: Summary) -> str:
-    from collections import Counter
-
     counted = Counter(summary.states.values())
     tally = ", ".join(f"{count:,} {state}" for state, count in counted.most_common())
     head = {
@@ -313,7 +313,6 @@ def resume(
 
 def _last_unfinished(context: CliContext) -> RunBase:
     """The last run that can go on: no process runs it, and it was neither finished nor called off."""
-    from allswell.domain.ids import RunId
     from allswell.flows.run.folder import RunBase, all_records
 
     records = all_records(context.home)
@@ -566,7 +565,6 @@ def graph(
 
 
 def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
-    from allswell.domain.duration import show
     from allswell.flows.graph import draw
 
     drawn = draw(flow.name, show(flow.timeouts.flow), layout)
@@ -580,8 +578,6 @@ def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
 
 
 def _told(flow: Flow, nodes: Sequence[GraphNode]) -> str:
-    from allswell.domain.duration import show
-
     waves = {node.wave for node in nodes}
     total = sum(node.members for node in nodes)
     head = f"{paint(plain(flow.name), 'bold')}  {_many(total, 'step')} in {_many(len(waves), 'wave')}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from allswell.domain.task.model import OPEN
+from allswell.domain.ids import TaskId
+from allswell.domain.task.model import OPEN, TaskRow
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit, encoded, flush, remark, write
 from allswell.interfaces.cli.options import Argument, Option
@@ -13,8 +15,6 @@ from allswell.interfaces.cli.registry import LOOKING, Commands
 from allswell.interfaces.cli.rendering import block, paint
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
-    from allswell.domain.task.model import TaskRow
     from allswell.store.views import Views
     from allswell.views.log import KeptLog, LogPage, LogShape
 
@@ -239,8 +239,6 @@ def entry_text(entry: LogShape) -> str:
 
 def _print(line: bytes) -> None:
     """To a pipe as it is, for other programs; at a terminal nothing in it can do harm."""
-    import sys
-
     if sys.stdout.isatty():
         write(block(line.decode("utf-8", "backslashreplace")) + "\n")
     else:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from time import time_ns
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.engine.status.explanation import many
@@ -26,10 +31,8 @@ from allswell.interfaces.cli.rendering import (
 )
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
     from allswell.domain.receipts.snapshot import Snapshot
     from allswell.runtime.workspace.recover import Recovery
-    from allswell.store.views import Views
     from allswell.views.attempt import VerificationShape
     from allswell.views.detail import ShownReceiptShape
     from allswell.views.receipt import ReceiptShape, SnapshotShape, WorkShape
@@ -74,8 +77,6 @@ def receipts(
     context: CliContext,
 ) -> None:
     """List receipts, the newest last: of attempts that did not end well, or left work on a branch."""
-    from time import time_ns
-
     from allswell.views.fields import millis
     from allswell.views.receipt import ReceiptsShape
 
@@ -123,8 +124,6 @@ def _status(receipt: ReceiptShape) -> str:
 
 
 def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
-    from time import time_ns
-
     from allswell.views.fields import millis
 
     now = time_ns() // 1_000_000
@@ -233,9 +232,6 @@ def recover(
 
 def _check_place(context: CliContext, snapshot: Snapshot) -> None:
     """Receipts lie where agents can write: what is given back goes to the folder one is in, or to one the task had."""
-    import os
-    from pathlib import Path
-
     from allswell.domain.receipts.snapshot import unspell
     from allswell.runtime.attempt.orphans import is_place, known_of
     from allswell.runtime.receipts import StateDir
@@ -291,8 +287,6 @@ def _with_work(context: CliContext, what: str, attempt: int | None) -> ReceiptSh
 
 
 def _offered(snapshot: SnapshotShape, what: str) -> str:
-    from shlex import quote
-
     head = f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}."
     lines = [
         sentence(" ".join([head, *(f"{plain(note)[:1].upper()}{plain(note)[1:]}." for note in snapshot.notes)])),
@@ -357,7 +351,9 @@ def diff(
 
         task, attempt = task_of_receipt(what), attempt or attempt_of_receipt(what)
     else:
-        task = context.look(lambda views: _task(views, what))
+        from allswell.engine.lookup import find_task
+
+        task = context.look(lambda views: find_task(views, what))
     found, text = context.beside(context.artifacts.diff(task, attempt, stat=stat))
     if context.json:
         context.say(found)
@@ -376,16 +372,8 @@ def diff(
     _print(text)
 
 
-async def _task(views: Views, what: str) -> TaskId:
-    from allswell.engine.lookup import find_task
-
-    return await find_task(views, what)
-
-
 def _print(text: bytes) -> None:
     """To a pipe as it is, so that it can be applied; at a terminal nothing in it can do harm."""
-    import sys
-
     if not sys.stdout.isatty():
         sys.stdout.flush()
         sys.stdout.buffer.write(text)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.duration import parse
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import inbox_work, json_of, spoken
 from allswell.interfaces.cli.context import CliContext, Exit
 from allswell.interfaces.cli.options import Agent, Argument, LeaseOptions, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
+from allswell.interfaces.cli.rendering import as_json, harmless, pairs, plain, short, typed_here, when
 
 if TYPE_CHECKING:
     from allswell.actions.holder import Holder
@@ -104,7 +106,6 @@ def request(
     are done with it, and are given the next one. Exit code 1 says that it failed, or that a delegation expired.
     """
     from allswell.actions.holder import RequestDraft
-    from allswell.domain.duration import parse
     from allswell.domain.mesh.request import DELEGATION, check_delegation
 
     lengths = {"--timeout": timeout, "--again": again, "--lease": lease}
@@ -137,7 +138,6 @@ def request(
 def _tell(context: CliContext, came: RequestedShape) -> None:
     """What came of a request that was waited for; an answer is another agent's text, and does nothing to a terminal."""
     from allswell.interfaces.cli.commands.work import told_claim
-    from allswell.interfaces.cli.rendering import as_json, harmless
 
     if came.blocked:
         context.say(came, "there is no other task" if came.next is None else told_claim(came.next))
@@ -169,7 +169,6 @@ def inbox(
     context: CliContext,
 ) -> None:
     """List requests of other agents to you; exit code 5 if there are none."""
-    from allswell.domain.duration import parse
     from allswell.views.lease import InboxShape
 
     patience = parse(wait, where="--wait")
@@ -181,8 +180,6 @@ def inbox(
 
 
 def _in_words(item: InboxItem) -> str:
-    from allswell.interfaces.cli.rendering import as_json, harmless, pairs, plain, short, typed_here, when
-
     now = item.asked_at + item.age
     deadline = "passed; an answer still counts" if item.expires_at is None else when(item.expires_at, now)
     payload = "" if item.payload is None else as_json(item.payload)

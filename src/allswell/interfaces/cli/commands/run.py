@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -22,6 +23,8 @@ from allswell.interfaces.cli.registry import RUNNING, Commands
 
 if TYPE_CHECKING:
     from allswell.domain.agents.fleet import AgentSpec
+    from allswell.interfaces.cli.run_session import RunSession
+    from allswell.interfaces.cli.terminal import Terminal
     from allswell.runtime.attempt import AttemptOutcome
     from allswell.runtime.workspace.worktree import Worktree
 
@@ -118,12 +121,6 @@ def piped() -> int | None:
 
 def _readable(mode: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
-
-
-if TYPE_CHECKING:
-    # moved
-    from allswell.interfaces.cli.run_session import RunSession
-    from allswell.interfaces.cli.terminal import Terminal
 
 
 def add_to(app: Commands) -> None:
@@ -304,8 +301,6 @@ def _run_flow(context: CliContext, flow: str, inputs: Sequence[str], jobs: int, 
 
     is_file = os.path.isfile(flow)  # noqa: PTH113 - Path.is_file raises where a name is too long
     if flow != "-" and not flow.endswith((".yaml", ".yml")) and not is_file:
-        from shlex import quote
-
         if "--" in inputs:
             text = f"-i is an input of a flow, NAME=VALUE; a terminal: allswell run -it -- {quote(flow)} …"
             raise Refused("usage", text, where="--input")

@@ -5,8 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec.structs import replace
+
+from allswell.domain.ids import Millis
+from allswell.domain.values import scheme_of
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, flush, remark
 from allswell.interfaces.cli.options import Agent, Argument, Option, Store
@@ -15,11 +21,8 @@ from allswell.interfaces.cli.rendering import Column, plain, table, when
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
-    from pathlib import Path
 
     from allswell.domain.access.key import Key
-    from allswell.domain.ids import Millis
     from allswell.engine.watch import Watch
     from allswell.interfaces.http.listener import ListenAddress
 
@@ -86,7 +89,6 @@ def serve(
     """
     context.for_humans("serve")
     _check_installed()
-    from msgspec.structs import replace
 
     from allswell.interfaces.http.server import Served, run
 
@@ -241,7 +243,6 @@ def _not_installed() -> Refused:
 
 def _server_of(context: CliContext) -> str | None:
     """The server to pass everything on to; None: the store is opened here."""
-    from allswell.domain.values import scheme_of
     from allswell.remote.discovery import FILE_VARIABLE, VARIABLE
 
     if scheme_of(context.url) in ("https", "http", "http+unix"):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
+
+from allswell.domain.duration import show as length
+from allswell.domain.ids import QuestionId, RunId, TaskId
 from allswell.engine.status.explanation import many, typed
+from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Argument
 from allswell.interfaces.cli.registry import LOOKING, Commands
@@ -25,9 +32,6 @@ from allswell.interfaces.cli.rendering import (
 from allswell.views.fields import millis
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from allswell.domain.ids import QuestionId
     from allswell.domain.run.run import Run
     from allswell.store.views import Views
     from allswell.views.attempt import AttemptShape, ProofShape
@@ -103,7 +107,6 @@ async def _find_and_show(views: Views, what: str, context: CliContext) -> Shown:
 def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None:
     """A request of the task that this process works on, as its supervisor knows it; None: it is another task's."""
     from allswell.actions.holder import at_once, blocking
-    from allswell.errors import Refused
 
     try:
         came = at_once(blocking(socket).requested(request))
@@ -162,8 +165,6 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
 
 def _result_text(result: str) -> str:
     """A result as JSON; an agent's last message as text."""
-    import msgspec
-
     from allswell.domain.agents.conversation import result_in_words
 
     return result_in_words(msgspec.json.decode(result)) or result
@@ -189,7 +190,6 @@ def cost_of(spent: SpentShape, limit: float | None = None, max_tokens: int | Non
 
 
 def _facts(shown: ShownTaskShape, now: int) -> str:
-    from allswell.domain.duration import show as length
     from allswell.interfaces.cli.commands.tasks import about
 
     task = shown.task
@@ -251,7 +251,6 @@ def _came_late(ended: AttemptShape) -> str:
 
 
 async def _run_text(views: Views, shown: ShownRunShape, now: int) -> str:
-    from allswell.domain.ids import RunId
     from allswell.domain.task.model import count_in_order
     from allswell.engine.status.why import waited_for
     from allswell.interfaces.cli import flow_display
@@ -330,8 +329,6 @@ _LISTED_STEPS = 200
 
 def flow_text(flow: FlowShape) -> str:
     """A flow's run in words: where it is, and what each step has come to."""
-    from collections import Counter
-
     from allswell.domain.duration import show
 
     counted = Counter((line.scope.value, line.final_action.value) for line in flow.timeouts)
@@ -378,7 +375,6 @@ async def subject(views: Views, question: QuestionShape) -> str:
         from allswell.engine.status.services import named
 
         return named(question.service or "")
-    from allswell.domain.ids import TaskId
 
     row = await views.view_task(TaskId(question.task_id))
     return question.task_id if row is None else row.task.name

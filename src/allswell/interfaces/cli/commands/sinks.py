@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from allswell.engine.status.explanation import many
 from allswell.errors import Refused
-from allswell.interfaces.cli.context import CliContext, Exit, flush
+from allswell.interfaces.cli.context import CliContext, Exit, flush, on_stop
 from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, RUNNING, UPKEEP, Commands
 from allswell.interfaces.cli.rendering import Column, block, in_words, paint, plain, table, when
@@ -54,14 +53,14 @@ def add_to(app: Commands) -> None:
 def sinks(*, context: CliContext) -> None:
     """List sinks (webhooks, alerts, Notion), and messages that wait for them."""
     from allswell.domain.notify.delivery import DeliveryFilter
-    from allswell.views.delivery import SinkShape, SinksShape
+    from allswell.views.delivery import SinkShape, SinksShape, removed_sinks
 
-    specs = _known(context)
+    specs = context.settings.sinks
 
     async def work(views: Views) -> list[SinkShape]:
         kept = await views.view_deliveries(DeliveryFilter(limit=_MOST))
         found = []
-        for name in [*specs, *await _removed(views, specs)]:
+        for name in [*specs, *await removed_sinks(views, specs)]:
             own = [one for one in kept if one.sink == name]
             waiting = [one for one in own if not one.given_up]
             reason = next((one.reason for one in waiting if one.tries), "")
@@ -82,14 +81,6 @@ def sinks(*, context: CliContext) -> None:
     context.say(SinksShape(found), in_words(words))
 
 
-async def _removed(views: Views, specs: Collection[str]) -> list[str]:
-    """The sinks that something is kept of, and that are not set up here any more."""
-    from allswell.domain.notify.delivery import follower_name, sink_of
-
-    known = {sink_of(key) or "" for key in await views.view_kept(follower_name(""))}
-    return sorted(known - {"", *specs})
-
-
 def forget(
     name: Annotated[str, Argument(metavar="NAME", help="A sink that is no longer set up, or a follower of your own.")],
     *,
@@ -99,31 +90,8 @@ def forget(
 
     A follower of your own (`watch.follow`) is forgotten by its name, too; otherwise it counts as behind for ever.
     """
-    from allswell.domain.notify.delivery import DeliveryFilter, follower_name
-    from allswell.engine.lookup import did_you_mean
-    from allswell.views.delivery import SinkForgottenShape
-
-    context.for_humans("sinks forget")
-    specs = _known(context)
-    if name in specs:
-        text = f"the sink {name} is set up here: remove [sinks.{name}] from the settings first"
-        raise Refused("sink_set_up", text, where="NAME")
-
-    async def work(watch: Watch) -> int:
-        gone = await _removed(watch.views, specs)
-        if name in await watch.views.view_cursors():
-            await watch.outbox.forget(name, "")
-            return 0
-        if name not in gone:
-            hint = did_you_mean(name, gone) or (f"; there are: {', '.join(gone)}" if gone else "")
-            raise Refused("unknown_sink", f"nothing is stored for a sink {name!r}{hint}", where="NAME")
-        waiting = await watch.outbox.view_deliveries(DeliveryFilter(name, limit=_MOST))
-        await watch.outbox.forget(follower_name(name), name)
-        return len(waiting)
-
-    dropped = context.run(work)
-    words = f"Forgotten: {plain(name)}, with {many(dropped, 'delivery', 'deliveries')} that waited for it."
-    context.say(SinkForgottenShape(name, dropped), words)
+    specs = context.settings.sinks
+    context.show(context.decide("sinks forget", lambda operator: operator.forget_sink(name, specs)))
 
 
 def check(name: Name = None, *, context: CliContext) -> None:
@@ -201,7 +169,6 @@ async def _both(*work: Coroutine[Any, Any, None]) -> None:
 def run(name: Name = None, *, context: CliContext) -> None:
     """Send messages to sinks and post webhook requests, until Ctrl-C; `allswell up` does this by itself."""
     import asyncio
-    import signal
 
     from allswell.interfaces.notifications.follower import make_sink, posting_of, run_sinks
     from allswell.interfaces.notifications.webhook import deliver_requests
@@ -209,15 +176,14 @@ def run(name: Name = None, *, context: CliContext) -> None:
     from allswell.views.fields import moment
 
     context.for_humans("sinks run")  # what sends alerts signs links that answer questions
-    chosen = {} if name is None and not _known(context) else _chosen(context, name)
+    chosen = {} if name is None and not context.settings.sinks else _chosen(context, name)
     origin = context.settings.public_origin
     made: list[Sink] = [make_sink(spec, origin=origin) for spec in chosen.values()]
 
     async def live(watch: Watch) -> None:
         delivering = deliver_requests(watch, posting_of(context.settings, watch.clock.wall))
         following = asyncio.ensure_future(_both(run_sinks(watch, made), delivering))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, following.cancel)
+        on_stop(following.cancel)
         told = f"sending to {', '.join(sink.name for sink in made)}" if made else "posting webhook requests"
         said = f"{told}; Ctrl-C stops"
         context.say(SaidShape(moment(await watch.now()), said), said)
@@ -273,15 +239,11 @@ async def _tested(specs: Sequence[SinkSpec]) -> list[RouteTestedShape]:
     return found
 
 
-def _known(context: CliContext) -> Mapping[str, SinkSpec]:
-    return context.settings.sinks
-
-
 def _chosen(context: CliContext, name: str | None) -> dict[str, SinkSpec]:
     """The sinks that are meant; `Refused` if there are none."""
     from allswell.engine.lookup import did_you_mean
 
-    known = _known(context)
+    known = context.settings.sinks
     if not known:
         raise Refused(
             "no_sinks",

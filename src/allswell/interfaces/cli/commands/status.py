@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.values import hide
 from allswell.engine.status.explanation import (
     Explanation,
     Link,
@@ -23,8 +25,6 @@ from allswell.interfaces.cli.context import CliContext, CliExit, Exit, write
 from allswell.interfaces.cli.rendering import GAP, headed, paint, plain, prose, typed_here, typed_in, width, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from allswell.engine.status.verdict import Verdict, VerdictItem
     from allswell.store.views import Views
     from allswell.views.receipt import WorkShape
@@ -52,10 +52,9 @@ def add_to(app: registry.Commands) -> None:
 
 def bare(context: CliContext) -> None:
     """`allswell` alone: the verdict on the watch. Ends with 1 where something is broken, 3 where a human is needed."""
-    from allswell.domain.values import hide
     from allswell.views.status import StatusShape
 
-    if not _is_there(context.url):
+    if context.database is not None and not context.database.exists():
         context.say(StatusShape.of_none(hide(context.url)), nothing_yet())
         return
     from allswell.views.status import load_status
@@ -75,15 +74,6 @@ def bare(context: CliContext) -> None:
     context.say(StatusShape.of(hide(context.url), seen, queues, builds), text)
     if not seen.well:
         raise CliExit(seen.exit_code)
-
-
-def _is_there(url: str) -> bool:
-    """Whether there is a store; one that is not a file is simply asked."""
-    if not url.startswith("sqlite:"):
-        return True
-    from allswell.store.sqlite.paths import locate
-
-    return locate(url).exists()
 
 
 def why(

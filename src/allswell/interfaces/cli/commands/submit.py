@@ -17,21 +17,16 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from allswell.domain.duration import parse
+from allswell.domain.ids import TaskId
 from allswell.errors import Refused
-from allswell.interfaces.cli.arguments import json_of, moment, parsed, why_not
+from allswell.interfaces.cli.arguments import json_of, moment, object_of, why_not
 from allswell.interfaces.cli.context import CliContext, write
 from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import WORKING, Commands
 from allswell.interfaces.cli.rendering import plain
 
 if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
-
-
-if TYPE_CHECKING:
-    from allswell.domain.ids import TaskId
-
-    # moved
     from allswell.engine.submission import Submitted
     from allswell.engine.watch import Watch
 
@@ -180,8 +175,6 @@ def submit(
             )
         if payload is not None:
             fields["payload"] = json_of(payload, "--payload")
-        # moved
-
         with opened("-" if name in ("-", "") else name, fields) as given_lines:
             _submit_lines(context, given_lines, run_timeout, run_max_cost_usd)
         return
@@ -216,8 +209,6 @@ def _check_runs_nothing(context: CliContext, role: object) -> None:
 
 
 def _limit(run_timeout: str | None) -> int | None:
-    from allswell.domain.duration import parse
-
     return None if run_timeout is None else parse(run_timeout, where="--run-timeout")
 
 
@@ -244,8 +235,6 @@ def _hint_at_role(context: CliContext, role: str) -> None:
 def _submit_lines(
     context: CliContext, lines: JsonLines, run_timeout: str | None, run_max_cost_usd: float | None
 ) -> None:
-    # moved
-
     ids, limit = SubmittedIds(json=context.json), _limit(run_timeout)
     lines.check_role = partial(_check_runs_nothing, context)
 
@@ -282,7 +271,6 @@ def _show(context: CliContext, count: int, total: int | None) -> None:
 # Nothing is handed over before everything was looked at, so they are read at least twice (`engine/submission.py`). What
 # comes through a pipe is therefore put into a temporary file.
 
-"""What the watch takes: whatever JSON can say, checked there."""
 LONGEST_TASK_LINE = 8 << 20
 """Bytes of a line; no task is as large."""
 _CHUNK = 1 << 20
@@ -338,10 +326,7 @@ class JsonLines:
         except UnicodeDecodeError as error:
             said = f"lines: {self._source} is not UTF-8 text (line {number}, byte {error.start})"
             raise Refused("not_text", said, where="lines") from None
-        value = parsed(text, f"lines, line {number},", line=number - 1)
-        if not isinstance(value, dict):
-            said = f'lines, line {number}, is not an object such as {{"name": "…"}}'
-            raise Refused("bad_line", said, where=f"line {number}")
+        value = object_of(text, "lines", number)
         if "run_id" in value:  # as it is printed
             value.setdefault("run", value.pop("run_id"))
         return value

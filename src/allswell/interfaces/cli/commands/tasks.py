@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.ids import can_name
 from allswell.errors import Refused
 from allswell.interfaces.cli.commands import show
 from allswell.interfaces.cli.context import CliContext
@@ -68,36 +69,32 @@ def tasks(
     context: CliContext,
 ) -> None:
     """List open tasks, the oldest first; with --all or --state, other tasks too."""
-    from allswell.domain.task.model import TaskFilter
-    from allswell.views.task import TasksShape, load_names
+    from allswell.views.task import TasksShape, load_names, load_tasks
 
     states = tuple(_state(one) for one in state or ())
-    open_ = None if all_ or states or name is not None else True
     _check_text(name=name, role=role, after=after)
 
-    async def work(views: Views) -> tuple[list[TaskRow], int, dict[str, int], dict[str, str], TaskFacts]:
-        from allswell.engine.lookup import find_run
+    async def work(views: Views) -> tuple[list[TaskRow], bool, dict[str, int], dict[str, str], TaskFacts]:
         from allswell.engine.status.services import TaskFacts, fill_for_ready
 
-        of_run = None if run is None else await find_run(views, run)
-        which = TaskFilter(open_, of_run, name, role, states, after, limit + 1)
-        found = await views.view_tasks(which)
-        counts = {} if context.json or found else await views.view_counts()
-        names = {} if context.json else await load_names(views, found)
+        page, more = await load_tasks(
+            views, states=states, ended=all_, run=run, name=name, role=role, after=after, limit=limit
+        )
+        counts = {} if context.json or page else await views.view_counts()
+        names = {} if context.json else await load_names(views, page)
         facts = TaskFacts((await views.view_agenda()).now)
-        if not context.json and any(row.ready for row in found):
+        if not context.json and any(row.ready for row in page):
             await fill_for_ready(views, facts, context.place.pause)
-        return found, facts.now, counts, names, facts
+        return page, more, counts, names, facts
 
-    found, now, counts, names, facts = context.look(work, or_empty=True)
-    page, more = found[:limit], len(found) > limit
+    page, more, counts, names, facts = context.look(work, or_empty=True)
     if context.json:
         context.say(TasksShape.of(page, more=more))
         return
     if not page:
         context.say(None, context.none(_none(counts, filtered=bool(states or run or name or role or after))))
         return
-    lines = [table(_COLUMNS, [_row(row, now, names, facts) for row in page], styled=2)]
+    lines = [table(_COLUMNS, [_row(row, names, facts) for row in page], styled=2)]
     if more:
         lines.append(paint(f"more: add --after {page[-1].task.id}, or --limit", "dim"))
     context.say(None, "\n".join(lines))
@@ -114,7 +111,7 @@ _COLUMNS = (
 )
 
 
-def _row(row: TaskRow, now: int, names: dict[str, str], facts: TaskFacts) -> list[str]:
+def _row(row: TaskRow, names: dict[str, str], facts: TaskFacts) -> list[str]:
     from allswell.engine.status.services import held_up
     from allswell.views.task import TaskShape
 
@@ -124,8 +121,8 @@ def _row(row: TaskRow, now: int, names: dict[str, str], facts: TaskFacts) -> lis
     if row.ready and (kept := held_up(task, facts)) is not None:
         state = "parked" if kept.next is not None else "waiting"
         said = kept.says.removeprefix("cannot be claimed: ")
-    said = said or about(TaskShape.of(row), now, names)
-    return [task.id, task.name, state, task.role, agent, short(now - task.created_at), said]
+    said = said or about(TaskShape.of(row), facts.now, names)
+    return [task.id, task.name, state, task.role, agent, short(facts.now - task.created_at), said]
 
 
 def about(task: TaskShape, now: int, names: Mapping[str, str] = {}) -> str:
@@ -162,8 +159,6 @@ def _state(given: str) -> str:
 
 def _check_text(**given: str | None) -> None:
     """No row has what no store can hold; asking for it is a mistake."""
-    from allswell.domain.ids import can_name
-
     for name, text in given.items():
         if text and not can_name(text):
             raise Refused("bad_text", f"--{name} contains characters that no task can have", where=f"--{name}")

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.duration import felt
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, Exit
 from allswell.interfaces.cli.options import Argument, Option
@@ -139,7 +140,6 @@ def tell_verified(context: CliContext, came: Verification, followed: AfterCheck)
 
 def told(came: Verification | VerificationShape) -> str:
     """How the command ended, in words."""
-    from allswell.domain.duration import felt
     from allswell.domain.lease.verification import shown
 
     how = f"passed in {felt(came.elapsed_ms)}" if came.passed else f"failed ({came.why})"

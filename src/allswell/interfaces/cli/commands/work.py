@@ -9,8 +9,12 @@ its content: saying it twice, because the first answer was lost, is the same as 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from allswell.domain.duration import parse
+from allswell.domain.values import to_json
 from allswell.engine.status.explanation import clean, quoted, typed
 from allswell.errors import Refused
 from allswell.interfaces.cli.arguments import (
@@ -40,8 +44,12 @@ from allswell.interfaces.cli.rendering import (
 
 if TYPE_CHECKING:
     from allswell.actions.holder import Holder
+    from allswell.domain.lease.claim import Granted
     from allswell.domain.question import Option as Choice
+    from allswell.domain.task.model import TaskRow
+    from allswell.engine.lease import Held
     from allswell.engine.watch import Watch
+    from allswell.views.lease import ClaimShape, HandoverShape, LastWordShape
     from allswell.views.question import QuestionShape
 
 
@@ -80,8 +88,6 @@ def ask(
     A KEY that names an act (clarify, retry, reply) does that; any other one lets the task go on. An agent cannot
     offer options that change limits or costs, or end the task; the human has these anyway.
     """
-    from allswell.domain.duration import parse
-
     asked = text_of(text, "TEXT")
     options = tuple(map(_option, option or ()))
     patience = None if wait is None else parse(wait, where="--wait") / 1000
@@ -114,13 +120,6 @@ def _option(given: str) -> Choice:
     return option_of(key.strip(), (label if sign else key).strip())
 
 
-if TYPE_CHECKING:
-    from allswell.domain.lease.claim import Granted
-    from allswell.domain.task.model import TaskRow
-    from allswell.engine.lease import Held
-    from allswell.views.lease import ClaimShape, HandoverShape, LastWordShape
-
-
 def session(
     change: Annotated[
         Literal["begins", "waits", "goes_on", "ends"], Argument(metavar="CHANGE", help="What has happened to it.")
@@ -138,8 +137,6 @@ def session(
     The plugin does this (`allswell init claude`): the session is listed, and that it waits for you is an alert. It is
     never ended.
     """
-    from pathlib import Path
-
     from allswell.runtime.supervisor.presence import SaidSession, report_session
     from allswell.views.agent import SessionShape
 
@@ -217,7 +214,6 @@ def claim(
     context: CliContext,
 ) -> None:
     """Claim a task to work on; exit code 5 if there is none."""
-    from allswell.domain.duration import parse
     from allswell.views.lease import ClaimShape, ClaimsShape, NoClaimShape
 
     if not agent:
@@ -241,8 +237,6 @@ def claim(
 
 def told_claim(claim: ClaimShape) -> str:
     """A claimed task in words, with what to type next."""
-    from shlex import quote
-
     from allswell.views.fields import millis
 
     task, token = claim.task, claim.token
@@ -384,8 +378,6 @@ def done(
     If a command verifies the task, it runs first, in the current folder; under a supervisor, after you have ended. If
     it fails, the exit code is 1; you still hold the task and can fix it.
     """
-    from allswell.domain.values import to_json
-
     value = json_of(result, "RESULT")
     to_json(value, "RESULT")
 
@@ -418,7 +410,6 @@ def fail(
     Classes: network, server, overload, transient and rate_limit are tried again; validation, not_found,
     context_overflow and bug end the task; auth and permanent go to a human.
     """
-    from allswell.domain.duration import parse
     from allswell.domain.service.retry import ErrorClass, Failure
     from allswell.engine.lookup import did_you_mean
 
@@ -438,7 +429,5 @@ def release(
     context: CliContext,
 ) -> None:
     """Give the task back; this counts neither as a failure nor as a timeout."""
-    from allswell.domain.duration import parse
-
     pause = parse(delay, where="--delay")
     _end(context, lease, lambda holder: holder.release(reason, pause))

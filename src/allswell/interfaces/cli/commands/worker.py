@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.domain.duration import parse
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
 from allswell.interfaces.cli.context import CliContext, CliExit, Exit
@@ -209,7 +210,6 @@ def _postgres(context: CliContext) -> str:
 
 def _plan(settings: Settings, url: str, queue: str, concurrency: int | None) -> WorkerPlan:
     """What `[worker]` of the settings says."""
-    from allswell.domain.duration import parse
     from allswell.domain.worker.limits import HealthRules, Layers
     from allswell.domain.worker.message import MessagePolicy
     from allswell.worker.handlers import WorkerPlan, checked_plan
