@@ -16,6 +16,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allswell.app import make_watch, store_for
 from allswell.domain.access.key import Key, Right
@@ -535,6 +537,29 @@ def test_many_lists_beside_each_other_are_not_deep() -> None:
     check_json("[" + ",".join(["[1,{}]"] * 10_000) + "]", "result")
     with pytest.raises(Refused, match="within each other"):
         check_json("[" + ",".join([DEEP] * 10) + "]", "result")
+
+
+_NESTED = st.recursive(
+    st.none() | st.text(alphabet='[]{}",\\a', max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='[]{}"', max_size=2), inner, max_size=3)
+    ),
+)
+
+
+@given(_NESTED, st.integers(0, JSON_DEEPEST + 5))
+def test_the_depth_of_a_text_of_json_is_that_of_its_value(value: object, around: int) -> None:
+    def depth(one: object) -> int:
+        if not isinstance(one, dict | list):
+            return 0
+        return 1 + max(map(depth, one.values() if isinstance(one, dict) else one), default=0)
+
+    text = "[" * around + json.dumps(value) + "]" * around + " "
+    if around + depth(value) <= JSON_DEEPEST:
+        check_json(text, "result")
+    else:
+        with pytest.raises(Refused, match="more than 200 lists and objects"):
+            check_json(text, "result")
 
 
 def strangers_in(folder: Path) -> list[Path]:

@@ -37,6 +37,7 @@ from allswell.domain.lease.holder import Orders, check_given_back
 from allswell.domain.lease.verification import NEEDS_VERIFICATION
 from allswell.domain.mesh.request import DELEGATION, check_delegation
 from allswell.domain.question import GO_ON, Option, Question, check_agents_option
+from allswell.domain.rules.bounds import OPTIONS_MAX
 from allswell.domain.rules.command import Complete, Notice
 from allswell.domain.rules.command import Fail as FailCommand
 from allswell.domain.rules.command import Release as ReleaseCommand
@@ -513,7 +514,7 @@ _NEWS_MOST = 20
 _NAME_MOST = 1_000
 _TEXT_MOST = 4_000
 _ANSWER_MOST = 512 << 10
-"""Bytes of what a hook reports, which keeps to fewer itself (interfaces/plugin/hook.py)."""
+"""Bytes of each part of what a hook reports, which keeps to fewer itself (interfaces/plugin/hook.py)."""
 More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""
 
@@ -564,6 +565,8 @@ class ControlHandler:
         """Hears that it waits for an answer, a human's or another agent's: that is no idleness."""
         self._used = used
         """Hears of each call of a tool that a hook of its program reports."""
+        self._tools = asyncio.Lock()
+        """One call is looked at in each turn of the loop: others have theirs, however many calls come at once."""
         self._notices = 0
         """How often it has said that it waits for a human, or that a turn has failed."""
         self._news_told: set[str] = set()
@@ -625,9 +628,13 @@ class ControlHandler:
         check_text(word.name, "name", _NAME_MOST)
         check_text(word.call, "call", _NAME_MOST)
         check_text(word.answer, "answer", _ANSWER_MOST)
+        if memoryview(word.input).nbytes > _ANSWER_MOST:
+            raise Refused(_TOO_LARGE, f"an input may have {_ANSWER_MOST:,} bytes", where="input")
         if self._lease.lost is not None:
             raise self._lease.lost
-        self._used(word)
+        async with self._tools:
+            self._used(word)
+            await asyncio.sleep(0)
         orders = await self._orders()
         news = {answer["question"]: _answered(answer) for answer in orders.answers}
         news |= {request: f"{request} waits for your answer: call the tool inbox." for request in orders.inbox}
@@ -724,6 +731,8 @@ class ControlHandler:
         return SocketReply(orders=await self._orders(), question=asked)
 
     async def _ask(self, word: AskMessage) -> SocketReply:
+        if len(word.options) > OPTIONS_MAX:
+            raise Refused("too_many", f"a question has at most {OPTIONS_MAX} options", where="options")
         for option in word.options:
             check_agents_option(option)
         if word.hold:
