@@ -75,7 +75,7 @@ def check_json(text: str, where: str) -> None:
     if text == "null":
         return
     try:
-        msgspec.json.decode(text)
+        _check_readable(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise Refused("not_json", f"{where} is not JSON: {error}", where=where) from None
     if text.count("[") + text.count("{") > JSON_DEEPEST and _depth_of(text) > JSON_DEEPEST:
@@ -83,6 +83,37 @@ def check_json(text: str, where: str) -> None:
         raise Refused("too_deep", text, where=where)
 
 
+_OUTSIZE_NUMBER = re.compile(rb"[0-9]{19}|[0-9.][eE]")
+_NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*+")
+_FEW = 4_096
+"""Bytes of a text of which objects are made without a second thought."""
+
+
+def _check_readable(text: str) -> None:
+    """Raise what reading a text would raise; of a long one no objects are made, which takes a hundred times as long.
+
+    Of what is well formed only a number may be unreadable, which has no place in a float.
+    """
+    if len(text) <= _FEW:
+        msgspec.json.decode(text)
+        return
+    msgspec.json.decode(text, type=msgspec.Raw)
+    bare = _STRING.sub(b"", text.encode())
+    if _OUTSIZE_NUMBER.search(bare) is not None:
+        msgspec.json.decode(b"[%s]" % b",".join(_NUMBER.findall(bare)))
+
+
+def containers_in(text: bytes) -> int:
+    """How many lists and objects a JSON text has; with what only looks so in it, if they are few in any case."""
+    rough = text.count(b"[") + text.count(b"{")
+    if rough <= CONTAINERS_MOST:
+        return rough
+    bare = _STRING.sub(b"", text)
+    return bare.count(b"[") + bare.count(b"{")
+
+
+CONTAINERS_MOST = 100_000
+"""Lists and objects of one call over the network: each is made, and for a million nobody else is served."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _AS_LISTS = bytes.maketrans(b"{}", b"[]")
 _BUT_BRACKETS = bytes(sign for sign in range(256) if sign not in b"[]{}")

@@ -22,7 +22,7 @@ from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import can_name
 from allswell.domain.scopes import HEADER, read_remaining
 from allswell.domain.task.model import TaskRow
-from allswell.domain.values import hide
+from allswell.domain.values import CONTAINERS_MOST, containers_in, hide
 from allswell.engine.access.gate import Gate
 from allswell.engine.backend import Backend, Claimed
 from allswell.engine.lookup import find_task
@@ -45,6 +45,8 @@ BODY_MOST = 8 << 20
 """Bytes: a submission of eight tasks with the largest payload there is."""
 BODY_SECONDS = 30.0
 _ID_MOST = 64
+STOPS = "the server stops"
+_TWICE = "the same request came again, and is answered there"
 
 
 @dataclass
@@ -175,9 +177,9 @@ class RequestContext:
                 working.cancel()
                 await asyncio.wait([working])
                 await leaving  # says so if the key is over
-                raise Unavailable("the server stops", hint="call again: it may be back by then")
+                raise Unavailable(STOPS, hint="call again: it may be back by then", outward=STOPS)
             if working.cancelled():
-                raise Unavailable("the same request came again, and is answered there")
+                raise Unavailable(_TWICE, outward=_TWICE)
             return await working
         finally:
             leaving.cancel()
@@ -207,7 +209,11 @@ class RequestContext:
         return self._body
 
     async def _read(self) -> bytes:
-        return await read_body(self._request, BODY_MOST)
+        body = await read_body(self._request, BODY_MOST)
+        if containers_in(body) > CONTAINERS_MOST:
+            text = f"the body has more than {CONTAINERS_MOST:,} lists and objects; send it in parts, or as a text"
+            raise Refused("too_many", text, where="body")
+        return body
 
 
 async def read_body(request: Request, most: int) -> bytes:

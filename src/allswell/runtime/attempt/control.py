@@ -47,7 +47,7 @@ from allswell.domain.task.submit import check_text
 from allswell.domain.values import on_one_line
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal, either
-from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable, told_outward
 from allswell.runtime.agent_socket import (
     KEPT,
     LONGEST,
@@ -471,6 +471,7 @@ class ControlSocket:
 
 def error_reply(error: AllswellError) -> SocketReply:
     """An error as it travels."""
+    error = told_outward(error)
     kind = type(error).__name__
     if isinstance(error, LeaseLost):
         return SocketReply(
