@@ -539,6 +539,41 @@ def test_many_lists_beside_each_other_are_not_deep() -> None:
         check_json("[" + ",".join([DEEP] * 10) + "]", "result")
 
 
+@given(
+    st.text(alphabet='[]{}",:\\ue+-.0189 nul', max_size=12)
+    | st.sampled_from(["[1e999]", "[1e308]", "[-1e400]", '["1e999"]', '["\\ud800"]', '["\\\\",1e999]'])
+)
+def test_a_long_text_is_json_where_it_can_be_read(text: str) -> None:
+    """No objects are made of it: for a million of them, nobody else would be served meanwhile."""
+    long = " " * 5_000 + text
+    try:
+        msgspec.json.decode(long)
+    except msgspec.DecodeError:
+        with pytest.raises(Refused, match="is not JSON"):
+            check_json(long, "result")
+    else:
+        check_json(long, "result")
+
+
+def test_a_body_of_millions_of_lists_is_refused_before_they_are_made(server: Served) -> None:
+    """Six such answers from one agent's key had every other caller wait for seconds."""
+    lists = b"[" + b"[]," * 2_500_000 + b"[]]"
+    task, token = held(server, "eve")
+    before = server.processor_time
+    for path, body in (
+        ("/requests/m_x.y/respond", b'{"answer":%s}'),
+        (f"/tasks/{task}/leases/{token}/done", b'{"result":%s}'),
+        (f"/tasks/{task}/leases/{token}/request", b'{"to":"bob","payload":%s}'),
+        ("/commands", b'{"commands":%s}'),
+    ):
+        for _ in range(5):
+            answer = server.call("POST", path, raw=body % lists, key="eve")
+            assert (answer.status, answer.json["code"]) == (422, "too_many"), answer.body[:200]
+    assert server.processor_time - before < 5
+    text = '["' + "[]" * 150_000 + '"]'
+    server.ok("POST", f"/tasks/{task}/leases/{token}/done", {"result": text}, key="eve")
+
+
 _NESTED = st.recursive(
     st.none() | st.text(alphabet='[]{}",\\a', max_size=5),
     lambda inner: (
