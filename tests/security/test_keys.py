@@ -555,9 +555,10 @@ def test_a_long_text_is_json_where_it_can_be_read(text: str) -> None:
         check_json(long, "result")
 
 
-def test_a_body_of_millions_of_lists_is_refused_before_they_are_made(server: Served) -> None:
+def test_a_body_of_millions_of_values_is_refused_before_they_are_made(server: Served) -> None:
     """Six such answers from one agent's key had every other caller wait for seconds."""
     lists = b"[" + b"[]," * 2_500_000 + b"[]]"
+    names = b"{" + b",".join(b'"%x":1' % number for number in range(700_000)) + b"}"
     task, token = held(server, "eve")
     before = server.processor_time
     for path, body in (
@@ -566,9 +567,15 @@ def test_a_body_of_millions_of_lists_is_refused_before_they_are_made(server: Ser
         (f"/tasks/{task}/leases/{token}/request", b'{"to":"bob","payload":%s}'),
         ("/commands", b'{"commands":%s}'),
     ):
-        for _ in range(5):
-            answer = server.call("POST", path, raw=body % lists, key="eve")
+        for many in (lists, names, lists, names):
+            answer = server.call("POST", path, raw=body % many, key="eve")
             assert (answer.status, answer.json["code"]) == (422, "too_many"), answer.body[:200]
+    call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"respond","arguments":{"answer":%s}}}'
+    key = {"Authorization": f"Bearer {server.keys['eve']}", "Accept": "application/json, text/event-stream"}
+    for many in (names, b"[" + b"0," * 20_000 + b"0]"):
+        with contextlib.closing(server.connect()) as connection:
+            connection.request("POST", "/mcp", call % many, {**key, "Content-Type": "application/json"})
+            assert json.loads(connection.getresponse().read())["code"] == "too_many"
     assert server.processor_time - before < 5
     text = '["' + "[]" * 150_000 + '"]'
     server.ok("POST", f"/tasks/{task}/leases/{token}/done", {"result": text}, key="eve")

@@ -103,18 +103,20 @@ def _check_readable(text: str) -> None:
         msgspec.json.decode(b"[%s]" % b",".join(_NUMBER.findall(bare)))
 
 
-def containers_in(text: bytes) -> int:
-    """How many lists and objects a JSON text has; with what only looks so in it, if they are few in any case."""
-    rough = text.count(b"[") + text.count(b"{")
-    if rough <= CONTAINERS_MOST:
+def values_in(text: bytes, most: int) -> int:
+    """How many values a JSON text has, to within a factor of two; where only its strings make them too many, fewer."""
+    rough = sum(map(text.count, _SIGNS))
+    if rough <= most:
         return rough
-    bare = _STRING.sub(b"", text)
-    return bare.count(b"[") + bare.count(b"{")
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = plain.count(b'"')
+    if quotes > 4 * most:  # each string is a value, or the name of one
+        return quotes // 4
+    return sum(map(b"".join(plain.split(b'"')[::2]).count, _SIGNS))
 
 
-CONTAINERS_MOST = 100_000
-"""Lists and objects of one call over the network: each is made, and for a million nobody else is served."""
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+_SIGNS = (b"[", b"{", b",")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _AS_LISTS = bytes.maketrans(b"{}", b"[]")
 _BUT_BRACKETS = bytes(sign for sign in range(256) if sign not in b"[]{}")
 _LEAVES = 8

@@ -22,7 +22,7 @@ from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import can_name
 from allswell.domain.scopes import HEADER, read_remaining
 from allswell.domain.task.model import TaskRow
-from allswell.domain.values import CONTAINERS_MOST, containers_in, hide
+from allswell.domain.values import hide, values_in
 from allswell.engine.access.gate import Gate
 from allswell.engine.backend import Backend, Claimed
 from allswell.engine.lookup import find_task
@@ -44,6 +44,8 @@ T = TypeVar("T")
 BODY_MOST = 8 << 20
 """Bytes: a submission of eight tasks with the largest payload there is."""
 BODY_SECONDS = 30.0
+VALUES_MOST = 200_000
+"""Values of JSON in one body."""
 _ID_MOST = 64
 STOPS = "the server stops"
 _TWICE = "the same request came again, and is answered there"
@@ -210,10 +212,15 @@ class RequestContext:
 
     async def _read(self) -> bytes:
         body = await read_body(self._request, BODY_MOST)
-        if containers_in(body) > CONTAINERS_MOST:
-            text = f"the body has more than {CONTAINERS_MOST:,} lists and objects; send it in parts, or as a text"
-            raise Refused("too_many", text, where="body")
+        check_values(body, VALUES_MOST)
         return body
+
+
+def check_values(body: bytes, most: int) -> None:
+    """Refuse a body of which more values would be made: meanwhile no other caller is served."""
+    if values_in(body, most) > most:
+        text = f"the body has more than {most:,} values; send it in parts, or as a text"
+        raise Refused("too_many", text, where="body")
 
 
 async def read_body(request: Request, most: int) -> bytes:

@@ -469,9 +469,9 @@ class ControlSocket:
             return error_reply(Bug(f"answering an agent failed: {error!r}"))
 
 
-def error_reply(error: AllswellError) -> SocketReply:
+def error_reply(raised: AllswellError) -> SocketReply:
     """An error as it travels."""
-    error = told_outward(error)
+    error = told_outward(raised)
     kind = type(error).__name__
     if isinstance(error, LeaseLost):
         return SocketReply(
