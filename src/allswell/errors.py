@@ -67,17 +67,35 @@ class TimeUp(LeaseLost):
 class Unavailable(AllswellError):
     """The store cannot be reached or cannot write; what was acknowledged before is safe."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, outward: str = "") -> None:
         super().__init__(message if hint is None else f"{message} ({hint})")
         self.message = message
         self.hint = hint
+        self.outward = outward
+        """What a caller from elsewhere is told, where that may be more than that the store is away (`told_outward`)."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_unavailable, (self.message, self.hint))
+        return (_unavailable, (self.message, self.hint, self.outward))
 
 
-def _unavailable(message: str, hint: str | None) -> Unavailable:
-    return Unavailable(message, hint=hint)
+AWAY = "the store cannot be reached, or cannot write"
+_AWAY_HINT = "call again in a minute; `allswell doctor`, where the store is, says why"
+
+
+def _unavailable(message: str, hint: str | None, outward: str = "") -> Unavailable:
+    return Unavailable(message, hint=hint, outward=outward)
+
+
+def told_outward(error: BaseException) -> BaseException:
+    """An error as callers over the network, and agents, are told it: not on which host, or in which file, a store is.
+
+    What the driver of a database says has that in it, and it is said before a key is known.
+    """
+    if isinstance(error, Unavailable):
+        return Unavailable(error.outward or AWAY, hint=error.hint if error.outward else _AWAY_HINT)
+    if isinstance(error, Refused) and error.where == "store" and error.code != "not_allowed":
+        return Unavailable(AWAY, hint=_AWAY_HINT)
+    return error
 
 
 class ServiceParked(AllswellError):

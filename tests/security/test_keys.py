@@ -16,6 +16,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allswell.app import make_watch, store_for
 from allswell.domain.access.key import Key, Right
@@ -535,6 +537,71 @@ def test_many_lists_beside_each_other_are_not_deep() -> None:
     check_json("[" + ",".join(["[1,{}]"] * 10_000) + "]", "result")
     with pytest.raises(Refused, match="within each other"):
         check_json("[" + ",".join([DEEP] * 10) + "]", "result")
+
+
+@given(
+    st.text(alphabet='[]{}",:\\ue+-.0189 nul', max_size=12)
+    | st.sampled_from(["[1e999]", "[1e308]", "[-1e400]", '["1e999"]', '["\\ud800"]', '["\\\\",1e999]'])
+)
+def test_a_long_text_is_json_where_it_can_be_read(text: str) -> None:
+    """No objects are made of it: for a million of them, nobody else would be served meanwhile."""
+    long = " " * 5_000 + text
+    try:
+        msgspec.json.decode(long)
+    except msgspec.DecodeError:
+        with pytest.raises(Refused, match="is not JSON"):
+            check_json(long, "result")
+    else:
+        check_json(long, "result")
+
+
+def test_a_body_of_millions_of_values_is_refused_before_they_are_made(server: Served) -> None:
+    """Six such answers from one agent's key had every other caller wait for seconds."""
+    lists = b"[" + b"[]," * 2_500_000 + b"[]]"
+    names = b"{" + b",".join(b'"%x":1' % number for number in range(700_000)) + b"}"
+    task, token = held(server, "eve")
+    before = server.processor_time
+    for path, body in (
+        ("/requests/m_x.y/respond", b'{"answer":%s}'),
+        (f"/tasks/{task}/leases/{token}/done", b'{"result":%s}'),
+        (f"/tasks/{task}/leases/{token}/request", b'{"to":"bob","payload":%s}'),
+        ("/commands", b'{"commands":%s}'),
+    ):
+        for many in (lists, names, lists, names):
+            answer = server.call("POST", path, raw=body % many, key="eve")
+            assert (answer.status, answer.json["code"]) == (422, "too_many"), answer.body[:200]
+    call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"respond","arguments":{"answer":%s}}}'
+    key = {"Authorization": f"Bearer {server.keys['eve']}", "Accept": "application/json, text/event-stream"}
+    for many in (names, b"[" + b"0," * 20_000 + b"0]"):
+        with contextlib.closing(server.connect()) as connection:
+            connection.request("POST", "/mcp", call % many, {**key, "Content-Type": "application/json"})
+            assert json.loads(connection.getresponse().read())["code"] == "too_many"
+    assert server.processor_time - before < 5
+    text = '["' + "[]" * 150_000 + '"]'
+    server.ok("POST", f"/tasks/{task}/leases/{token}/done", {"result": text}, key="eve")
+
+
+_NESTED = st.recursive(
+    st.none() | st.text(alphabet='[]{}",\\a', max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='[]{}"', max_size=2), inner, max_size=3)
+    ),
+)
+
+
+@given(_NESTED, st.integers(0, JSON_DEEPEST + 5))
+def test_the_depth_of_a_text_of_json_is_that_of_its_value(value: object, around: int) -> None:
+    def depth(one: object) -> int:
+        if not isinstance(one, dict | list):
+            return 0
+        return 1 + max(map(depth, one.values() if isinstance(one, dict) else one), default=0)
+
+    text = "[" * around + json.dumps(value) + "]" * around + " "
+    if around + depth(value) <= JSON_DEEPEST:
+        check_json(text, "result")
+    else:
+        with pytest.raises(Refused, match="more than 200 lists and objects"):
+            check_json(text, "result")
 
 
 def strangers_in(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ import pytest
 
 from allswell.domain.agents.conversation import entries
 from allswell.domain.agents.cost import USD, Expense
-from allswell.domain.agents.denied import CALLS_MOST, Denied
+from allswell.domain.agents.denied import CALLS_MOST, Denied, denied_call
 from allswell.domain.agents.output import (
     LONGEST_FINAL_LINE,
     REFUSALS_MOST,
@@ -31,6 +32,7 @@ from allswell.domain.build.announcements import still_owed
 from allswell.domain.build.line import MESSAGE_MAX
 from allswell.domain.build.line import read as read_message
 from allswell.domain.ids import Millis
+from allswell.domain.values import check_json
 from allswell.runtime.attempt import output
 from allswell.runtime.attempt.output import OutputReader, Streams
 from tests.security.unprivileged import allswell, put
@@ -186,6 +188,31 @@ def test_refusals_are_read_beside_the_loop_and_once_however_often_they_are_asked
             streams.close()
 
     asyncio.run(go())
+
+
+def test_a_long_call_is_told_in_a_few_words_at_once() -> None:
+    """Of a text of which eighty signs are shown, each sign was looked at, in the loop that serves the fleet."""
+    began = time.process_time()
+    for _ in range(400):
+        assert denied_call("Bash", {"command": "cd x && " * 60_000}).text.startswith("Bash(cd x && cd x && ")
+        assert denied_call("Bash" * 60_000, {}).text.startswith("Bash")
+    assert _used(began) < _SECONDS
+
+
+def test_a_million_small_lists_are_checked_at_once() -> None:
+    """Each was walked through, in the loop of a server or a supervisor, as often as an agent brought them."""
+    text = "[" + ",".join(["[[[]]]"] * 100_000) + "]"
+
+    def least(work: Callable[[], object]) -> float:
+        took = []
+        for _ in range(10):
+            began = time.process_time()
+            work()
+            took.append(_used(began))
+        return min(took)
+
+    reading = least(lambda: msgspec.json.decode(text))
+    assert least(lambda: check_json(text, "payload")) < reading
 
 
 _BIG = b"9" * 4_000

@@ -10,12 +10,17 @@ import tempfile
 import zlib
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from allswell.domain.access.key import secret_of, written
 from allswell.domain.worker.limits import Layers
+from allswell.errors import AWAY, Refused, Unavailable, told_outward
+from allswell.runtime.attempt.control import error_reply
 from allswell.runtime.host import packed, take_over
+from allswell.testing.postgres import Cluster
 from allswell.worker.handlers import WorkerPlan
 from allswell.worker.process import ProcessOrder
 from allswell.worker.supervisor import ChildProcess
@@ -23,6 +28,7 @@ from tests import patience
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.shell import Shell
 from tests.interfaces.cli.sitting import Sitting
+from tests.interfaces.http.served import serving
 from tests.runtime.process.stage import until
 from tests.runtime.workspace.repository import git, make
 from tests.security.unprivileged import ASIDE, NOBODY, allswell, as_nobody, as_root, can, put, running
@@ -225,3 +231,45 @@ def _unpacked(content: bytes) -> bytes:
 
 
 _ZLIB = 0x78
+
+
+def test_no_caller_and_no_agent_is_told_where_a_store_lies_that_is_away(tmp_path: Path) -> None:
+    """What the driver says of it names host, port and database; a name that no key has was told it, too."""
+    with Cluster() as cluster:
+        store = cluster.create_database()
+        place = urlsplit(store)
+        with serving(tmp_path, store=store) as server:
+            server.ok("GET", "/tasks", key="ada")
+            cluster.stop("immediate")
+            unknown = server.keys["ada"].replace("ada", "nobody")
+            asking = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "inbox", "arguments": {}}}
+            both = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+            answers = [
+                server.call("GET", "/tasks", key="ada"),
+                server.call("GET", "/tasks/t_x", key=unknown),
+                server.call("POST", "/leases/t_x/checkin", {"token": 1, "agent": "ada"}, key="ada"),
+            ]
+            with contextlib.closing(server.connect()) as line:
+                key = {"Authorization": f"Bearer {server.keys['ada']}"}
+                line.request("POST", "/mcp", msgspec.json.encode(asking), {**both, **key})
+                mcp = line.getresponse().read()
+            cluster.start()
+    told = [answer.body.decode() for answer in answers] + [mcp.decode()]
+    assert [answer.status for answer in answers[:2]] == [503, 503]
+    assert "the store cannot be reached" in told[0]
+    assert "the store cannot be reached" in told[-1]
+    for text in told:
+        for secret in (str(place.port), place.path.strip("/"), str(place.password)):
+            assert secret not in text, text
+
+
+def test_an_agents_socket_tells_it_nothing_of_where_a_store_lies() -> None:
+    for error in (
+        Unavailable("no connection to PostgreSQL at db.example:5432/night: refused", hint="is db.example running?"),
+        Refused("wrong_password", "PostgreSQL at db.example:5432/night refused the login", where="store"),
+        Refused("not_a_database", "/home/ada/db.example is not an SQLite database", where="store"),
+    ):
+        reply = error_reply(error)
+        assert (reply.error, "db.example" in str(reply)) == ("Unavailable", False), reply
+    counted = told_outward(Unavailable("db.example is away; 3 of 9", outward=f"{AWAY}; 3 of 9"))
+    assert "3 of 9" in str(counted)

@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from pathlib import PurePath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -74,18 +75,67 @@ def check_json(text: str, where: str) -> None:
     if text == "null":
         return
     try:
-        value = msgspec.json.decode(text)
+        _check_readable(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise Refused("not_json", f"{where} is not JSON: {error}", where=where) from None
-    if text.count("[") + text.count("{") <= JSON_DEEPEST:
-        return
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(JSON_DEEPEST):
-        inner = (one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer))
-        level = [one for one in inner if isinstance(one, dict | list)]
-    if level:
+    if text.count("[") + text.count("{") > JSON_DEEPEST and _depth_of(text) > JSON_DEEPEST:
         text = f"{where} has more than {JSON_DEEPEST} lists and objects within each other"
         raise Refused("too_deep", text, where=where)
+
+
+_OUTSIZE_NUMBER = re.compile(rb"[0-9]{19}|[0-9.][eE]")
+_NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*+")
+_FEW = 4_096
+"""Bytes of a text of which objects are made without a second thought."""
+
+
+def _check_readable(text: str) -> None:
+    """Raise what reading a text would raise; of a long one no objects are made, which takes a hundred times as long.
+
+    Of what is well formed only a number may be unreadable, which has no place in a float.
+    """
+    if len(text) <= _FEW:
+        msgspec.json.decode(text)
+        return
+    msgspec.json.decode(text, type=msgspec.Raw)
+    bare = _STRING.sub(b"", text.encode())
+    if _OUTSIZE_NUMBER.search(bare) is not None:
+        msgspec.json.decode(b"[%s]" % b",".join(_NUMBER.findall(bare)))
+
+
+def values_in(text: bytes, most: int) -> int:
+    """How many values a JSON text has, to within a factor of two; where only its strings make them too many, fewer."""
+    rough = sum(map(text.count, _SIGNS))
+    if rough <= most:
+        return rough
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = plain.count(b'"')
+    if quotes > 4 * most:  # each string is a value, or the name of one
+        return quotes // 4
+    return sum(map(b"".join(plain.split(b'"')[::2]).count, _SIGNS))
+
+
+_SIGNS = (b"[", b"{", b",")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")
+_BUT_BRACKETS = bytes(sign for sign in range(256) if sign not in b"[]{}")
+_LEAVES = 8
+"""Levels that are taken away from within, in one stroke each: nearly all lists and objects are on them."""
+_STEP = {ord("["): 1, ord("]"): -1}
+
+
+def _depth_of(text: str) -> int:
+    """How many lists and objects a JSON text has within each other.
+
+    The brackets alone are looked at: to walk through a million objects takes most of a second, in which the loop of a
+    server or a supervisor serves no other caller.
+    """
+    brackets = _STRING.sub(b"", text.encode()).translate(_AS_LISTS, _BUT_BRACKETS)
+    for level in range(_LEAVES):
+        if not brackets:
+            return level
+        brackets = brackets.replace(b"[]", b"")
+    return _LEAVES + max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
 # A command as a list of words: as it is given, or split from a text as a shell would, without being one.

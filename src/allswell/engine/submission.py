@@ -23,7 +23,7 @@ from allswell.domain.values import command_of, nearest, to_json
 from allswell.engine.budget import money
 from allswell.engine.ids import SPELLED, Ids, run_for_key, task_for_key
 from allswell.engine.lookup import find_run, find_task
-from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.errors import AWAY, AllswellError, Refused, Unavailable
 from allswell.store.views import Views
 
 
@@ -440,12 +440,11 @@ def _add_key(keys: set[int], new: NewTask) -> None:
 
 def _with_count(error: Refused | Unavailable, before: int, total: int) -> AllswellError:
     """The same error, saying how much was accepted before it."""
-    text = (
-        f"{error}; {before:,} of {total:,} tasks were submitted before that"
-        if before
-        else f"{error}; none was submitted"
-    )
-    return Refused(error.code, text, where=error.where) if isinstance(error, Refused) else Unavailable(text)
+    count = f"{before:,} of {total:,} tasks were submitted before that" if before else "none was submitted"
+    text = f"{error}; {count}"
+    if isinstance(error, Refused):
+        return Refused(error.code, text, where=error.where)
+    return Unavailable(text, outward=f"{error.outward or AWAY}; {count}")
 
 
 def _ordered(made: Sequence[NewTask]) -> list[NewTask]:

@@ -10,13 +10,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allswell.domain.agents.denied import NOTHING_DENIED, Denied
 from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.quota import Quota
+from allswell.domain.question import AnswerAction, Option
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime import agent_socket as said
 from allswell.runtime.agent_socket import LONGEST, AnyWord, SocketReply, say
 from allswell.runtime.attempt import AttemptRunner, End, launch
+from allswell.runtime.attempt.control import ControlHandler, QuotaTracker
+from allswell.runtime.attempt.progress import ProgressMonitor
+from allswell.timing.clock import SystemClock
 from tests import patience
 from tests.runtime.attempt.stage import Stage, stage
 
@@ -239,6 +244,61 @@ def test_messages_that_never_end_cost_the_room_of_one_however_many_begin_them(tm
             for task, line in zip(pushing, lines, strict=True):
                 task.cancel()
                 line.close()
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+class HookRecorder(ProgressMonitor):
+    """Notes what a hook reports."""
+
+    def __init__(self) -> None:
+        self.used: list[said.ToolMessage] = []
+
+    def hear_hook(self, used: said.ToolMessage) -> None:
+        self.used.append(used)
+
+
+async def none_denied() -> Denied:
+    return NOTHING_DENIED
+
+
+def test_of_calls_that_a_hook_reports_at_once_one_is_looked_at_in_each_turn_of_the_loop(tmp_path: Path) -> None:
+    """Thirty at a time, again and again, held other agents of the fleet up for two seconds."""
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            seen = HookRecorder()
+            used = seen.used
+            handler = ControlHandler(await here.lease(), QuotaTracker(Quota(), SystemClock()), seen, none_denied)
+            calls = [said.ToolMessage(name="Bash", call=str(number)) for number in range(30)]
+            saying = asyncio.gather(*map(handler.hear, calls))
+            most = 0
+            while not saying.done():
+                before = len(used)
+                await asyncio.sleep(0)
+                most = max(most, len(used) - before)
+            await saying
+            assert (len(used), most) == (30, 1)
+
+    asyncio.run(main())
+
+
+def test_what_a_hook_reports_and_an_agent_offers_is_bounded_before_it_is_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            running, path = await _begin(here, await here.shell(WAITING))
+            for long in ('"' + "x" * 600_000 + '"', "[" + "{}," * 200_000 + "{}]"):
+                with pytest.raises(Refused, match="an input may have 524,288 bytes") as refused:
+                    await _say(path, said.ToolMessage(name="Bash", input=msgspec.Raw(long.encode())))
+                assert (refused.value.code, refused.value.where) == ("too_large", "input")
+            many = tuple(Option(f"k{number}", "x", AnswerAction.RETRY) for number in range(51))
+            with pytest.raises(Refused, match="at most 50 options"):
+                await _say(path, said.AskMessage(text="Which?", options=many, hold=True))
+            deep = b'{"a":' * 900 + b"1" + b"}" * 900
+            for depth in range(0, 900, 50):
+                await _say(path, said.ToolMessage(name="x", input=msgspec.Raw(deep[5 * depth : len(deep) - depth])))
             (here.folder / "go").touch()
             await running
 

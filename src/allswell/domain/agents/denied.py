@@ -97,7 +97,7 @@ def denied_call(tool: str, given: object, barred: str = "") -> DeniedCall:
         barred = barred or "it is not plain what it does"
     elif len(exact) > INPUT_MOST:
         barred = barred or "it is too long to be read whole"
-    return DeniedCall(tool[:_TOOL_MOST], _in_short(tool, acts), exact if len(exact) <= INPUT_MOST else "", barred)
+    return DeniedCall(tool[:_TOOL_MOST], call_in_short(tool, acts), exact if len(exact) <= INPUT_MOST else "", barred)
 
 
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -149,13 +149,14 @@ def _ours(call: DeniedCall) -> DeniedCall:
     return replace(denied_call(call.tool, _decoded(call.input)), id=call.id)
 
 
-def _in_short(tool: str, acts: object) -> str:
+def call_in_short(tool: str, acts: object) -> str:
+    """A call in a few words, on one line."""
     text: object = ""
     if isinstance(acts, Mapping):
         text = next((acts[name] for name in SPEAKS_FOR if isinstance(acts.get(name), str)), acts or "")
     if not isinstance(text, str):
         text = msgspec.json.encode(text).decode()
-    name, shown = _on_one_line(tool)[:_TOOL_MOST], _on_one_line(text)
+    name, shown = _on_one_line(tool[:_TEXT_MOST])[:_TOOL_MOST], _on_one_line(text[:_TEXT_MOST])  # each sign takes time
     shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
     return f"{name}({shown})" if shown else name
 

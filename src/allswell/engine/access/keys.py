@@ -220,7 +220,7 @@ class KeyQuota:
         try:
             self._spend(key, rules.put, len(command.result) + len(command.warning))
         except Refused as error:
-            raise Unavailable(error.message, hint=error.hint) from None
+            raise Unavailable(error.message, hint=error.hint, outward=error.message) from None
 
     def _ended(self, key: Key, command: Release | Fail | EndIdle) -> Release | Fail | EndIdle:
         """A task can always be given back, and an attempt can always end; beyond the quota without its own words."""
@@ -279,6 +279,7 @@ REMEMBERED = 1_000
 """Milliseconds."""
 _MOST = 1_000
 _TRIES = 20
+_TOO_MANY = "too many change the same at once"
 _decode_session = msgspec.json.Decoder(Sessions).decode
 
 
@@ -385,7 +386,7 @@ async def _change(watch: Watch, name: str, decide: Callable[[Sessions], Sessions
         after = decide(before)
         if after == before or await watch.swap(SESSION_PREFIX + name, kept, msgspec.json.encode(after).decode()):
             return
-    raise Unavailable("too many log in at once", hint="try again")
+    raise Unavailable(_TOO_MANY, hint="try again", outward=_TOO_MANY)
 
 
 # Answer links: signed beside the store as an alert is sent, looked up where the store is served (ADR 82).
@@ -459,7 +460,7 @@ class LinkService:
             if await watch.swap(LINK_SECRET, await watch.recall(LINK_SECRET), msgspec.json.encode(made).decode()):
                 await watch.notice(Event("links_revoked", data={"by": by}))
                 return made
-        raise Unavailable("too many revoke the links at once", hint="try again")
+        raise Unavailable(_TOO_MANY, hint="try again", outward=_TOO_MANY)
 
     async def _secret(self, *, fresh: bool = False) -> str | None:
         clock = self._watch.clock

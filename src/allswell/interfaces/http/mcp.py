@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from allswell.errors import AllswellError, Bug, Refused
-from allswell.interfaces.http.request_context import BODY_MOST, RequestContext, ServerState
+from allswell.interfaces.http.request_context import BODY_MOST, RequestContext, ServerState, check_values
 from allswell.interfaces.http.routing import answer_to
 from allswell.interfaces.http.security import KEY
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 _MOMENT = 1.0
+_VALUES_MOST = 20_000
+"""Values of JSON in one call: a model writes few, and each is looked at several times."""
 """Seconds after which what the first call would need is made without one."""
 
 
@@ -57,6 +59,7 @@ class McpRoute:
                 text = "MCP is spoken here by POST: no streams are held open"
                 raise Refused("bad_method", text, where="method")
             body = await call.body()
+            check_values(body, _VALUES_MOST)
             inner = await self._inner()
         except AllswellError as error:
             await answer_to(error)(scope, receive, send)

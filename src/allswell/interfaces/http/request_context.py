@@ -22,7 +22,7 @@ from allswell.domain.access.rights import Operation, may
 from allswell.domain.ids import can_name
 from allswell.domain.scopes import HEADER, read_remaining
 from allswell.domain.task.model import TaskRow
-from allswell.domain.values import hide
+from allswell.domain.values import hide, values_in
 from allswell.engine.access.gate import Gate
 from allswell.engine.backend import Backend, Claimed
 from allswell.engine.lookup import find_task
@@ -44,7 +44,11 @@ T = TypeVar("T")
 BODY_MOST = 8 << 20
 """Bytes: a submission of eight tasks with the largest payload there is."""
 BODY_SECONDS = 30.0
+VALUES_MOST = 200_000
+"""Values of JSON in one body."""
 _ID_MOST = 64
+STOPS = "the server stops"
+_TWICE = "the same request came again, and is answered there"
 
 
 @dataclass
@@ -175,9 +179,9 @@ class RequestContext:
                 working.cancel()
                 await asyncio.wait([working])
                 await leaving  # says so if the key is over
-                raise Unavailable("the server stops", hint="call again: it may be back by then")
+                raise Unavailable(STOPS, hint="call again: it may be back by then", outward=STOPS)
             if working.cancelled():
-                raise Unavailable("the same request came again, and is answered there")
+                raise Unavailable(_TWICE, outward=_TWICE)
             return await working
         finally:
             leaving.cancel()
@@ -207,7 +211,16 @@ class RequestContext:
         return self._body
 
     async def _read(self) -> bytes:
-        return await read_body(self._request, BODY_MOST)
+        body = await read_body(self._request, BODY_MOST)
+        check_values(body, VALUES_MOST)
+        return body
+
+
+def check_values(body: bytes, most: int) -> None:
+    """Refuse a body of which more values would be made: meanwhile no other caller is served."""
+    if values_in(body, most) > most:
+        text = f"the body has more than {most:,} values; send it in parts, or as a text"
+        raise Refused("too_many", text, where="body")
 
 
 async def read_body(request: Request, most: int) -> bytes:

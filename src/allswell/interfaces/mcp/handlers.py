@@ -252,7 +252,8 @@ class WatchTools(ToolHandlers):
             if not working.done():
                 if keyless.done():
                     await keyless
-                raise Unavailable("the server stops", hint="call again in a moment: it may be back by then")
+                text = "the server stops"
+                raise Unavailable(text, hint="call again in a moment: it may be back by then", outward=text)
             return await working
         finally:
             closing.cancel()

@@ -421,7 +421,7 @@ class AttemptClient:
         call = self._calls.merge(tool_call.model_dump(mode="json", by_alias=True, exclude_none=True))
         ways = {option.kind: option.option_id for option in reversed(options[:_OPTIONS_MOST])}
         allowed = session_id == self._out.session and await self._is_allowed(call, can_be=ALLOW_ONCE.key in ways)
-        chosen = ways.get(ALLOW_ONCE.key if allowed else "reject_once")
+        chosen = ways.get("allow_once" if allowed else "reject_once")
         if self.cancelled.is_set() or chosen is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen))

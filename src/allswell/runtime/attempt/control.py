@@ -37,6 +37,7 @@ from allswell.domain.lease.holder import Orders, check_given_back
 from allswell.domain.lease.verification import NEEDS_VERIFICATION
 from allswell.domain.mesh.request import DELEGATION, check_delegation
 from allswell.domain.question import GO_ON, Option, Question, check_agents_option
+from allswell.domain.rules.bounds import OPTIONS_MAX
 from allswell.domain.rules.command import Complete, Notice
 from allswell.domain.rules.command import Fail as FailCommand
 from allswell.domain.rules.command import Release as ReleaseCommand
@@ -46,7 +47,7 @@ from allswell.domain.task.submit import check_text
 from allswell.domain.values import on_one_line
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal, either
-from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable, told_outward
 from allswell.runtime.agent_socket import (
     KEPT,
     LONGEST,
@@ -461,8 +462,9 @@ class ControlSocket:
             return error_reply(Bug(f"answering an agent failed: {error!r}"))
 
 
-def error_reply(error: AllswellError) -> SocketReply:
+def error_reply(raised: AllswellError) -> SocketReply:
     """An error as it travels."""
+    error = told_outward(raised)
     kind = type(error).__name__
     if isinstance(error, LeaseLost):
         return SocketReply(
@@ -506,7 +508,7 @@ _NEWS_MOST = 20
 _NAME_MOST = 1_000
 _TEXT_MOST = 4_000
 _ANSWER_MOST = 512 << 10
-"""Bytes of what a hook reports, which keeps to fewer itself (interfaces/plugin/hook.py)."""
+"""Bytes of each part of what a hook reports, which keeps to fewer itself (interfaces/plugin/hook.py)."""
 More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""
 
@@ -547,6 +549,8 @@ class ControlHandler:
         self._allowance = allowance
         self._more = more
         self._seen = seen
+        self._tools = asyncio.Lock()
+        """One call is looked at in each turn of the loop: others have theirs, however many calls come at once."""
         self._notices = 0
         """How often it has said that it waits for a human, or that a turn has failed."""
         self._news_told: set[str] = set()
@@ -614,9 +618,13 @@ class ControlHandler:
         check_text(word.name, "name", _NAME_MOST)
         check_text(word.call, "call", _NAME_MOST)
         check_text(word.answer, "answer", _ANSWER_MOST)
+        if memoryview(word.input).nbytes > _ANSWER_MOST:
+            raise Refused(_TOO_LARGE, f"an input may have {_ANSWER_MOST:,} bytes", where="input")
         if self._lease.lost is not None:
             raise self._lease.lost
-        self._seen.hear_hook(word)
+        async with self._tools:
+            self._seen.hear_hook(word)
+            await asyncio.sleep(0)
         orders = await self._orders()
         news = {answer["question"]: _answered(answer) for answer in orders.answers}
         news |= {request: f"{request} waits for your answer: call the tool inbox." for request in orders.inbox}
@@ -713,6 +721,8 @@ class ControlHandler:
         return SocketReply(orders=await self._orders(), question=asked)
 
     async def _ask(self, word: AskMessage) -> SocketReply:
+        if len(word.options) > OPTIONS_MAX:
+            raise Refused("too_many", f"a question has at most {OPTIONS_MAX} options", where="options")
         for option in word.options:
             check_agents_option(option)
         if word.hold:

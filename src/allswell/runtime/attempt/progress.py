@@ -27,7 +27,7 @@ import msgspec
 
 from allswell.domain.agents.conversation import is_noise
 from allswell.domain.agents.cost import PRICES, Expense, Price
-from allswell.domain.agents.denied import denied_call
+from allswell.domain.agents.denied import call_in_short
 from allswell.domain.agents.evidence import (
     NOT_WORK,
     PROGRESS,
@@ -552,12 +552,13 @@ class ProgressMonitor:
             return
         try:
             call_input = msgspec.json.decode(used.input)
-        except (msgspec.DecodeError, RecursionError):
-            call_input = None
+            shown = call_in_short(used.name, call_input)
+        except (msgspec.DecodeError, RecursionError):  # what could just be read may be too deep to show
+            call_input, shown = None, used.name
         self._hook_finder.hear(ToolCall(used.call, used.name, call_input))
         self._hook_finder.hear(ToolCallResult(used.call, used.answer, is_error=used.failed))
         self._look_for_circles()
-        self.heard(EvidenceKind.PROTOCOL, f"hook: {denied_call(used.name, call_input).text}")
+        self.heard(EvidenceKind.PROTOCOL, f"hook: {shown}")
 
     def _hear_event(self, event: AgentEvent) -> None:
         if isinstance(event, ProviderRefusal):
