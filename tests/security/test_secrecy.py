@@ -31,7 +31,7 @@ from tests.interfaces.cli.sitting import Sitting
 from tests.interfaces.http.served import serving
 from tests.runtime.process.stage import until
 from tests.runtime.workspace.repository import git, make
-from tests.security.unprivileged import ASIDE, NOBODY, allswell, as_nobody, as_root, can, put, running
+from tests.security.unprivileged import ASIDE, NOBODY, allswell, as_nobody, as_root, can, give, put, running
 
 _SECRET = "sk-of-the-supervisor"
 
@@ -173,6 +173,36 @@ def test_a_key_is_sent_to_no_socket_of_another_users(theirs: Path) -> None:
         said = as_root("tasks", cwd=theirs, ALLSWELL_STORE=f"http+unix://{path}", ALLSWELL_KEY=key)
         heard = listener.stdout.read()
     assert (said.returncode, "a key is sent only to" in said.stderr, heard) == (2, True, "\n"), said
+
+
+_OTHER = 12_345
+"""A third user, neither root nor the one without rights."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can put a repository there as another user")
+@pytest.mark.parametrize("named", [False, True])
+def test_no_repository_that_another_user_put_above_gets_your_files(theirs: Path, named: bool) -> None:
+    """In a folder that is open to others, such as /tmp, another user can put a `.git` above yours, open to you."""
+    shared, home, work = theirs / "shared", give(theirs / "home"), theirs / "shared" / "work"
+    shared.mkdir()
+    make(shared)
+    give(work)
+    put(work / "key.env", "sk-secret")
+    (work / "key.env").chmod(0o600)
+    for path in [shared / ".git", *(shared / ".git").rglob("*")]:
+        os.chown(path, _OTHER, _OTHER)
+        path.chmod(0o777)
+    shared.chmod(0o1777)
+    if named:  # as git has it: its user has agreed
+        put(home / ".gitconfig", f"[safe]\n\tdirectory = {shared}\n")
+    before = set((shared / ".git").rglob("*"))
+    script = "echo more >> key.env; exit 3"
+    for run in (allswell, as_root):
+        ran = run("run", "--", "sh", "-c", script, cwd=work, HOME=str(home), ALLSWELL_TRUST=str(theirs))
+        assert ran.returncode == 3, ran
+    written = set((shared / ".git").rglob("*")) - before
+    assert bool(written) == named, written
+    assert named or list((work / ".allswell" / "snapshots").rglob("*")), "it is kept elsewhere"
 
 
 _PLANTS = {

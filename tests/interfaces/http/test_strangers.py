@@ -71,6 +71,30 @@ def test_idle_connections_do_not_keep_others_out(few_files: Served) -> None:
     assert few_files.unread - quiet_before < 2_000
 
 
+def test_one_keys_waiting_calls_do_not_keep_others_out(few_files: Served) -> None:
+    """700 claims that wait, with 1,024 files: a key has so many calls at a time, and others are answered."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, files[1]), files[1]))
+    body = b'{"roles": ["build"], "wait_ms": 40000}'
+    call = (
+        b"POST /api/v1/claims HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
+    )
+    waiting: list[socket.socket] = []
+    try:
+        for number in range(700):
+            waiting.append(socket.create_connection(few_files.place, timeout=SECONDS))
+            waiting[-1].sendall(call % (few_files.keys["ada"].encode(), len(body), body))
+            if number % 100 == 99:
+                assert few_files.call("GET", "/healthz", key=None).status == 200, number
+        assert few_files.ok("GET", "/status", key="viewer")
+        refused = few_files.call("POST", "/claims", {"roles": ["build"]}, key="ada")
+        assert (refused.status, refused.json["code"]) == (429, "too_many_calls")
+    finally:
+        for connection in waiting:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+
+
 def test_callers_who_never_agree_on_keys_do_not_keep_others_out(tmp_path: Path) -> None:
     """With TLS a connection counts, and gives way, before it has come to a request."""
     certificate(tmp_path, "localhost")

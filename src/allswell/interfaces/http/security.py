@@ -43,6 +43,8 @@ RATE = 500.0
 SPARE = 1_000.0
 """Calls that may come at once, after a quiet while."""
 AT_A_TIME = 2_000
+KEY_SHARE = 4
+"""Calls of one key at a time take this fraction of all connections at most, or one key could keep all others out."""
 LARGE = 64 << 10
 """Bytes: a call that may bring more of them waits for a place; about as much of any call lies in memory unread."""
 LARGE_AT_A_TIME = 8

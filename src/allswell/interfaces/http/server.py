@@ -40,14 +40,23 @@ from allswell.errors import AllswellError, Bug, Refused, Unavailable
 from allswell.interfaces.http import attempts, events, leases, status, tasks
 from allswell.interfaces.http.events import Journal
 from allswell.interfaces.http.leases import claimed
-from allswell.interfaces.http.listener import ListenAddress, listening, serve
+from allswell.interfaces.http.listener import ListenAddress, connections_for, listening, serve
 from allswell.interfaces.http.mcp import PATH as MCP_PATH
 from allswell.interfaces.http.mcp import McpRoute
 from allswell.interfaces.http.metrics import PATH as METRICS
 from allswell.interfaces.http.metrics import Metrics, ServerTally
 from allswell.interfaces.http.request_context import RequestContext, ServerState
 from allswell.interfaces.http.routing import Route, answer_to, openapi_document, problem_of
-from allswell.interfaces.http.security import KEY, OPEN, AllowedHosts, RequestLimits, SecurityMiddleware, host_name
+from allswell.interfaces.http.security import (
+    AT_A_TIME,
+    KEY,
+    KEY_SHARE,
+    OPEN,
+    AllowedHosts,
+    RequestLimits,
+    SecurityMiddleware,
+    host_name,
+)
 from allswell.interfaces.http.webhooks import Hooks, IncomingHook, make_hooks
 from allswell.remote.discovery import noted
 from allswell.remote.wire import (
@@ -60,6 +69,7 @@ from allswell.remote.wire import (
     Revise,
     heard,
 )
+from allswell.runtime.host import raise_limit
 from allswell.settings import Settings
 
 # All routes, put together: `/api/v1`, its OpenAPI, and whether this process lives and can work.
@@ -371,7 +381,7 @@ def app_of(
     """The whole application, from the doorkeeper inward."""
     from allswell.interfaces.web.app import Page
 
-    limits = RequestLimits(time.monotonic)
+    limits = RequestLimits(time.monotonic, at_a_time=min(AT_A_TIME, connections_for(raise_limit()) // KEY_SHARE))
     shown = (*OPEN, METRICS) if where.open_metrics else OPEN
     public = house.settings.public_origin
     name = None if public is None else host_name(urlsplit(public).netloc)

@@ -210,7 +210,7 @@ def has_watch(folder: str) -> bool:
         above = os.path.dirname(folder)
         if folder in (home, above):
             config = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-            return os.path.exists(f"{config}/allswell.toml")
+            return os.path.exists(f"{config}/allswell/allswell.toml")
         folder = above
     return True
 

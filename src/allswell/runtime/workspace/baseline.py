@@ -46,6 +46,7 @@ from allswell.runtime.workspace.git import (
     git_dir_of,
     git_of,
     head_of,
+    is_usable,
     scratch_folder,
 )
 from allswell.runtime.workspace.survey import WHOLE, kind, open_file, open_here, walk
@@ -354,7 +355,7 @@ class _BaselineBuilder:
     def note(self, top: Path) -> Baseline:
         """One working tree or folder, and the repositories inside."""
         task, attempt = self._of
-        by_git = os.path.lexists(top / ".git")
+        by_git = os.path.lexists(top / ".git") and is_usable(top)
         head: str | None = None
         noted: tuple[BaselineEntry, ...] = ()
         try:

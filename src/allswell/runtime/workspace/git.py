@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import itertools
 import os
@@ -153,6 +154,7 @@ _OURS = ".allswell"
 _REF = b"ref: "
 _BRANCH = b"ref: refs/heads/"
 _COMMIT = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
+_SAFE_SECONDS = 15
 _PACKED = 64 << 20
 """Bytes; a file of packed refs that has more is git's to read."""
 
@@ -162,11 +164,12 @@ def find_top(folder: Path) -> Path | None:
 
     Not beyond a folder of ours: what lies in one is no part of the working tree around it. A task's worktree there may
     have lost its own `.git`. An empty folder of that name is no repository, as for git: sandboxes leave some behind, in
-    /tmp too, and all that lies around would be taken for the agent's.
+    /tmp too, and all that lies around would be taken for the agent's. Nor is one found whose repository another user
+    has put there (`is_usable`).
     """
     for top in (folder, *folder.parents):
         if os.path.lexists(top / ".git") and not _is_empty_folder(top / ".git"):
-            return top
+            return top if is_usable(top) else None
         if top.name == _OURS:
             return None
     return None
@@ -178,6 +181,43 @@ def _is_empty_folder(path: Path) -> bool:
             return not path.is_symlink() and next(entries, None) is None
     except OSError:
         return False
+
+
+def is_usable(top: Path) -> bool:
+    """Whether the repository with this working tree is this user's, root's, or named in their git's `safe.directory`.
+
+    In a folder above that is open to others (`/tmp`) another user can put one, who then could read what is kept there,
+    and have filters run. Git refuses it too, by itself. Root serves other users in their own folders.
+    """
+    own = os.fsencode(top / ".git")
+    users = set()
+    with contextlib.suppress(OSError):
+        users.add(os.lstat(own).st_uid)
+        users.add(os.stat(os.path.join(os.fsencode(top), git_dir_of(os.fsencode(top)))).st_uid)
+    me = os.geteuid()
+    return users <= {0, me or top.stat().st_uid} or _is_named_safe(str(top))
+
+
+@functools.cache
+def _is_named_safe(top: str) -> bool:
+    """Whether the user's or the machine's git configuration names a repository of another user's as safe."""
+    try:
+        said = subprocess.run(
+            [_program(), "config", "-z", "--type=path", "--get-all", "safe.directory"],
+            cwd="/",
+            env={name: os.environ[name] for name in _HANDED_ON if name in os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SAFE_SECONDS,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    named: list[str] = []
+    for name in os.fsdecode(said.removesuffix(b"\0")).split("\0"):
+        named = [*named, name] if name else []  # an empty one takes those before it back
+    return any(name in ("*", top) or (name.endswith("/*") and top.startswith(name[:-1])) for name in named)
 
 
 def head_of(top: Path) -> str | None:

@@ -38,7 +38,7 @@ from allswell.domain.receipts.snapshot import (
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.workspace.files import NEW, open_folder, open_there, parent_of
 from allswell.runtime.workspace.folder_snapshot import load, read_header, read_particulars
-from allswell.runtime.workspace.git import Git, GitFailed, scratch_folder
+from allswell.runtime.workspace.git import Git, GitFailed, is_usable, scratch_folder
 from allswell.runtime.workspace.snapshot import LIMITS
 from allswell.runtime.workspace.survey import CHUNK, EXECUTABLE, LINK, open_file
 
@@ -401,7 +401,7 @@ def _saved(snapshot: Snapshot, top: Path | None) -> Iterator[SavedFiles]:
     if not os.path.isdir(objects):
         raise Refused("no_snapshot", f"the repository {snapshot.repository} is gone", where="snapshot")
     with scratch_folder() as scratch:
-        if top is not None and os.path.lexists(top / ".git"):
+        if top is not None and os.path.lexists(top / ".git") and is_usable(top):
             git = Git(os.fsencode(top), timeout=LIMITS.git_timeout, scratch=scratch)
         else:
             git = Git(objects, timeout=LIMITS.git_timeout, scratch=scratch, git_dir=objects)
