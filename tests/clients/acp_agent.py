@@ -1,5 +1,7 @@
 """A scripted agent that speaks ACP, by the library's agent side; what it sends has the shapes that real ones send.
 
+tests/runtime/agents/test_acp_recorded.py holds each of its frames to recordings of claude-agent-acp and codex-acp.
+
 Run as `python acp_agent.py SCRIPT`, or in the same process (`ScriptedAgent`). A script is parts with commas between
 them, each with arguments behind colons; behind `//` stands that of a session which is gone on with. What it is told is
 noted in the file that `ACP_TOLD` names, a line each.
@@ -130,13 +132,16 @@ class ScriptedAgent:
     async def _begin(self, command: str) -> str:
         self._number += 1
         id_ = f"call_{self._number}"
-        await self._send(acp.start_tool_call(id_, command, kind="execute", status="pending", raw_input={}))
-        await self._send(acp.update_tool_call(id_, raw_input={"command": command}, status="in_progress"))
+        await self._send(
+            acp.start_tool_call(id_, "Terminal", kind="execute", status="pending", raw_input={}, content=[])
+        )
+        about = [acp.tool_content(acp.text_block("what it is about"))]
+        await self._send(acp.update_tool_call(id_, title=command, raw_input={"command": command}, content=about))
         return id_
 
     async def _end(self, id_: str, text: str, status: Any = "completed") -> None:
         content = [acp.tool_content(acp.text_block(text))]
-        await self._send(acp.update_tool_call(id_, status=status, content=content))
+        await self._send(acp.update_tool_call(id_, status=status, content=content, raw_output=text))
 
     async def _tool(self, command: str, brought: str = "ok") -> None:
         await self._end(await self._begin(command), brought)

@@ -197,6 +197,28 @@ def test_it_has_tools_called_in_every_dialect(clients: Clients) -> None:
     assert len({first["id"], second["id"], third["id"], *(one["call_id"] for one in called)}) == 5
 
 
+GOOGLE = "/v1beta/models/gemini-2.5-flash:"
+
+
+def test_google_is_spoken_too_and_the_path_says_whether_it_streams(clients: Clients) -> None:
+    clients.provider.script(Reply("So it is."), CallTool("add", {"a": 1}), quota_used_up("google"), Reply("So it is."))
+    whole = clients.plain.post(f"{GOOGLE}generateContent", json={}).json()
+    assert whole["candidates"][0]["content"]["parts"] == [{"text": "So it is."}]
+    (called,) = events_of(clients.plain.post(f"{GOOGLE}streamGenerateContent?alt=sse", json={}))
+    assert called["candidates"][0]["content"]["parts"][0]["functionCall"]["args"] == {"a": 1}
+    refused = clients.plain.post(f"{GOOGLE}streamGenerateContent", json={})
+    assert (refused.status_code, refused.json()["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+    streamed = events_of(clients.plain.post(f"{GOOGLE}streamGenerateContent", json={}))
+    assert "".join(one["candidates"][0]["content"]["parts"][0]["text"] for one in streamed) == "So it is."
+    assert [one["candidates"][0].get("finishReason") for one in streamed] == [None, None, "STOP"]
+    assert clients.plain.post(f"{GOOGLE}countTokens", json={}).status_code == 404
+
+
+def events_of(answer: httpx.Response) -> list[Any]:
+    assert answer.headers["content-type"] == "text/event-stream"
+    return [msgspec.json.decode(line.removeprefix("data: ")) for line in answer.text.splitlines() if line]
+
+
 def test_it_recovers_when_it_is_told(clients: Clients) -> None:
     clients.provider.always(Fail(500))
     clients.provider.script(Fail(503))

@@ -92,7 +92,12 @@ KNOWN: tuple[KnownAgent, ...] = (
         ("GEMINI_*", "GOOGLE_*"),
         ("Gemini CLI; its events are read as they come. It may edit files; for commands see its --allowed-tools.",),
     ),
-    KnownAgent("opencode", ("opencode", "run", "{prompt}"), ("ANTHROPIC_*", "OPENAI_*")),
+    KnownAgent(
+        "opencode",
+        ("opencode", "run", "--format", "json", "{prompt}"),
+        ("ANTHROPIC_*", "OPENAI_*", "OPENCODE_*"),
+        ("opencode; its events are read as they come. It refuses what it would ask a human for: see `permission`.",),
+    ),
     KnownAgent("cursor-agent", ("cursor-agent", "-p", "{prompt}"), ("CURSOR_*",)),
     KnownAgent("aider", ("aider", "--yes-always", "--message", "{prompt}"), ("ANTHROPIC_*", "OPENAI_*")),
     KnownAgent("goose", ("goose", "run", "-t", "{prompt}"), ("GOOSE_*",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import struct
 import threading
@@ -106,8 +107,10 @@ def unauthorized() -> Fail:
     return Fail(401, message="invalid x-api-key")
 
 
-def quota_used_up(api: Literal["openai", "anthropic"] = "openai") -> Fail:
+def quota_used_up(api: Literal["openai", "anthropic", "google"] = "openai") -> Fail:
     """What a provider says when there is nothing left to pay with."""
+    if api == "google":
+        return Fail(429, message="You exceeded your current quota, please check your plan and billing details.")
     if api == "openai":
         return Fail(429, "insufficient_quota", "You exceeded your current quota, please check your plan.")
     return Fail(400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API.")
@@ -133,7 +136,8 @@ def context_overflow(api: Literal["openai", "anthropic"] = "openai") -> Fail:
     return Fail(400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum")
 
 
-# The two chat APIs in as many words as their SDKs need: OpenAI's completions and responses, Anthropic's messages.
+# The chat APIs in as many words as their SDKs need: OpenAI's completions and responses, Anthropic's messages, Google's
+# contents.
 
 Json = Mapping[str, Any]
 
@@ -404,12 +408,67 @@ class Messages:
         return event({"type": "error", "error": {"type": code, "message": message}}, "error")
 
 
+class Contents:
+    """Google's contents, as Gemini is asked for them."""
+
+    def _answer(self, part: Json, reason: str | None = "STOP") -> Json:
+        candidate = {"index": 0, "content": {"role": "model", "parts": [part]}}
+        candidate |= {} if reason is None else {"finishReason": reason}
+        usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "fake", "responseId": "resp_1"}
+
+    def reply(self, text: str, asked: Json) -> Json:
+        """A whole answer."""
+        del asked
+        return self._answer({"text": text})
+
+    def stream(self, text: str, asked: Json) -> Iterator[bytes]:
+        """The same answer as a stream of events."""
+        del asked
+        *pieces, last = _pieces(text)
+        for piece in pieces:
+            yield event(self._answer({"text": piece}, None))
+        yield event(self._answer({"text": last}))
+
+    def call(self, tool: CallTool, asked: Json) -> Json:
+        """A whole answer that has a tool called."""
+        del asked
+        return self._answer({"functionCall": {"id": _call_id(), "name": tool.name, "args": dict(tool.arguments)}})
+
+    def stream_call(self, tool: CallTool, asked: Json) -> Iterator[bytes]:
+        """The same as a stream of events."""
+        yield event(self.call(tool, asked))
+
+    def error(self, status: int, code: str, message: str) -> Json:
+        """An error body."""
+        return {"error": {"code": status, "message": message, "status": code or _GOOGLE.get(status, "INTERNAL")}}
+
+    def error_event(self, code: str, message: str) -> bytes:
+        """An error inside a stream."""
+        return event({"error": {"code": 503, "message": message, "status": code}})
+
+
+_GOOGLE = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
 DIALECTS: Mapping[str, Dialect] = {
     "/v1/chat/completions": Completions(),
     "/v1/responses": Responses(),
     "/v1/messages": Messages(),
 }
 """Which API is spoken at which path."""
+_GEMINI = re.compile(r"/v1(?:beta|alpha)?/models/[^/:]+:(generateContent|streamGenerateContent)")
+"""The paths of Google's API, which name the model and whether the answer is to come as a stream."""
+
+
+def dialect_at(path: str) -> Dialect | None:
+    """The API that is spoken at a path; None where nothing is served."""
+    return Contents() if _GEMINI.fullmatch(path) else DIALECTS.get(path)
 
 
 # A small HTTP server on this machine that does with each request what it is told: the base of all stand-ins.
@@ -615,7 +674,7 @@ class Provider(LocalServer[Request, AnyAct]):
 
     def own_act(self, request: Request) -> AnyAct | None:
         """What the request's own header says; what is asked for elsewhere is not there, and takes no act away."""
-        if request.path not in DIALECTS:
+        if dialect_at(request.path) is None:
             return Fail(404, message=f"nothing is served at {request.path}")
         told = request.headers.get(ACT_HEADER)
         if told is None:
@@ -636,8 +695,8 @@ class _Answer:
     def __init__(self, request: Request, writer: asyncio.StreamWriter) -> None:
         self._request = request
         self._writer = writer
-        self._dialect: Dialect = DIALECTS.get(request.path, Completions())
-        self._streams = request.body.get("stream") is True
+        self._dialect: Dialect = dialect_at(request.path) or Completions()
+        self._streams = request.body.get("stream") is True or request.path.endswith(":streamGenerateContent")
 
     async def give(self, act: AnyAct) -> None:
         """Do what the act says."""

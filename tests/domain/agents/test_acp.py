@@ -83,7 +83,7 @@ def test_the_last_message_is_that_of_the_end() -> None:
 def test_cost_and_context_are_known_while_the_turn_goes_on_and_the_end_adds_the_tokens() -> None:
     counter = UsageCounter()
     used = read("usage", used=900, size=1_000, cost_usd=0.25)
-    left, _ = used.events
+    left, *_ = used.events
     assert isinstance(left, Usage)
     assert round(left.context or 0) == 10
     assert counter.hear_line(used)
@@ -91,6 +91,20 @@ def test_cost_and_context_are_known_while_the_turn_goes_on_and_the_end_adds_the_
     counter.hear_line(read("usage", used=950, size=1_000, cost_usd=0.5))
     counter.hear_line(read("end", stop="end_turn", usage={"input_tokens": 2, "output_tokens": 3}, cost_usd=0.5))
     assert counter.total == Expense(500_000, 2, 3)
+
+
+def test_tokens_are_counted_step_by_step_and_the_end_of_the_turn_replaces_the_count() -> None:
+    """What a step uses is told more than once; a limit of tokens has to bind before the turn is over."""
+    counter = UsageCounter()
+    for step, used in ((1, 900), (1, 950), (2, 1_000)):
+        counter.hear_line(read("usage", used=used, size=9_000, step=step, cost_usd=None))
+    assert counter.total == Expense(None, 1_950, 0)
+    counter.hear_line(read("usage", used=1_100, size=9_000, step=3, cost_usd=0.5))
+    assert counter.total == Expense(500_000, 3_050, 0)
+    counter.hear_line(read("usage", used=1_200, size=9_000, step=4, cost_usd=0.75))
+    assert counter.total == Expense(750_000, 4_250, 0)
+    counter.hear_line(read("end", stop="end_turn", usage={"input_tokens": 4_000, "output_tokens": 200}, cost_usd=0.75))
+    assert counter.total == Expense(750_000, 4_000, 200)
 
 
 @pytest.mark.parametrize("told", [{"used": -1, "size": 10}, {"used": 1, "size": 0}, {"used": "1", "size": True}, {}])

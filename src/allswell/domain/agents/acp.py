@@ -10,11 +10,12 @@ are its types, each with what stands in `acp`:
     acp.call         a call of a tool, as far as it is known: `id`, `name`, `input`
     acp.result       a call that is over: the same with `text` and `failed`
     acp.plan         what it means to do: `text`
-    acp.usage        its context, and what the session has cost: `used`, `size`, `cost_usd`
+    acp.usage        its context, and what the session has cost: `used`, `size`, `step`, `cost_usd`
     acp.permission   a call waits for a human: as acp.call with `question`
     acp.decided      the human has decided: `id`, `name`, `text`
+    acp.retry        its provider has refused, and it tries again by itself: `text`
     acp.note         what the client has to say: `text`
-    acp.end          the turn is over: `stop`, or `error` and `code`; `message`, `usage`, `cost_usd`
+    acp.end          the turn is over: `stop`, or `error`, `code` and `error_kind`; `message`, `usage`, `cost_usd`
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from allswell.domain.agents.checkpoint import holds_checkpoint
-from allswell.domain.agents.cost import count_of, expense_of, from_usd, number_of
+from allswell.domain.agents.cost import TokenUse, count_of, expense_of, from_usd, number_of
 from allswell.domain.agents.output import (
     AgentEvent,
     AgentLine,
     AgentText,
     CheckpointTold,
+    MessageUsage,
     Note,
     SessionSpent,
     SessionStarted,
@@ -39,8 +41,9 @@ from allswell.domain.agents.output import (
     provider_failure,
     words_of,
 )
-from allswell.domain.agents.refusal import limit_in_error
+from allswell.domain.agents.refusal import from_codex, limit_in_error
 from allswell.domain.agents.usage import Usage
+from allswell.domain.receipts.step import Tokens
 from allswell.domain.service.classify import class_of_answer
 from allswell.domain.service.retry import ErrorClass, Failure
 
@@ -49,6 +52,8 @@ AUTH_REQUIRED = -32000
 """The code of the protocol's error for an agent that wants a login."""
 _TOO_MANY = 429
 _STATUS = re.compile(r"\bstatus:? ([45]\d\d)\b|\bAPI Error\b[^0-9]{0,40}\b([45]\d\d)\b")
+_LIMITS = frozenset({"rate_limit", "usageLimitExceeded"})
+"""What claude-agent-acp and codex-acp call an error of a limit, beside its words."""
 _LOGIN = "the agent wants a login"
 _STOPS: Mapping[str, tuple[ErrorClass, str]] = {
     "max_tokens": (ErrorClass.TRANSIENT, "it reached its number of tokens"),
@@ -115,6 +120,9 @@ def _usage(fields: Mapping[str, object], session: str) -> Iterator[AgentEvent]:
     used, size = count_of(fields.get("used")), count_of(fields.get("size"))
     if used is not None and size:
         yield Usage(max(1 - used / size, 0) * 100)
+    step = count_of(fields.get("step"))
+    if used and step and session:  # what its model was given and wrote in this step; the end of the turn has the sums
+        yield MessageUsage(f"step {step}", "", Tokens(used, 0, used), of_helper=False, use=TokenUse(given=used))
     cost = number_of(fields.get("cost_usd"))
     if cost is not None and session:
         yield SessionSpent(expense_of(from_usd(cost), None))
@@ -123,6 +131,12 @@ def _usage(fields: Mapping[str, object], session: str) -> Iterator[AgentEvent]:
 def _permission(fields: Mapping[str, object], _: str) -> Iterator[AgentEvent]:
     yield _call_of(fields, announced=True)
     yield Note(f"it asks for permission, {words_of(fields.get('question'))}")
+
+
+def _retry(fields: Mapping[str, object], _: str) -> Iterator[AgentEvent]:
+    refusal = from_codex(words_of(fields.get("text")))
+    if refusal is not None:
+        yield refusal
 
 
 def _noted(fields: Mapping[str, object], _: str) -> Iterator[AgentEvent]:
@@ -135,7 +149,9 @@ def _end(fields: Mapping[str, object], session: str) -> Iterator[AgentEvent]:
     yield TurnEnded(_failure(fields), expense, session, words_of(fields.get("message")))
     if fields.get("error") is not None:
         text = words_of(fields["error"])
-        limit = limit_in_error(text, refused=_status_in(text) == _TOO_MANY)
+        limit = limit_in_error(
+            text, refused=_status_in(text) == _TOO_MANY or words_of(fields.get("error_kind")) in _LIMITS
+        )
         if limit is not None:
             yield limit
 
@@ -145,8 +161,10 @@ def _failure(fields: Mapping[str, object]) -> Failure | None:
     if error is not None:
         text = words_of(error) or "its program reports an error"
         if fields.get("code") == AUTH_REQUIRED:
-            return provider_failure(ErrorClass.AUTH, f"{_LOGIN}: {words_of(fields.get('message')) or text}", None)
-        status = _status_in(text)
+            message = words_of(fields.get("message"))  # some agents say there what is wrong, others anything at all
+            says = message if class_of_answer(None, message) is ErrorClass.AUTH else text
+            return provider_failure(ErrorClass.AUTH, f"{_LOGIN}: {says}", None)
+        status = _status_in(text) or (_TOO_MANY if words_of(fields.get("error_kind")) in _LIMITS else None)
         return provider_failure(class_of_answer(status, text), text, status)
     stop = words_of(fields.get("stop"))
     if stop == END_OF_TURN:
@@ -172,8 +190,9 @@ _KINDS = {
     "usage": _usage,
     "permission": _permission,
     "decided": _noted,
+    "retry": _retry,
     "note": _noted,
     "end": _end,
 }
-_NO_STEPS = frozenset({"note", "usage", "permission"})
+_NO_STEPS = frozenset({"note", "usage", "permission", "retry"})
 """What is no step of its work; that it waits for a human is known by its asking (attempt/control.py)."""

@@ -1,7 +1,7 @@
 """What agents print: one line becomes typed events, once; all that is known of an agent's output is a fold over them.
 
 Claude Code (`-p --output-format stream-json`: one object a line, each with a `session_id`), Codex (`exec --json`: types
-with a dot, such as `item.completed`) and Gemini (`--output-format stream-json`) print protocols, and so does our client
+with a dot, such as `item.completed`), Gemini and opencode (other_clients.py) print protocols, and so does our client
 for agents that speak ACP (acp.py). All else is plain text, in which only few lines mean anything here. Unknown types
 are none of ours, and no error: the protocols grow.
 Nothing that is read here is believed: it is data, and who shows it treats it as such.
@@ -160,6 +160,14 @@ class TurnEnded(msgspec.Struct, frozen=True, gc=False):
     """Whether it is all that the session has cost, also in processes before this one; an earlier line has its id."""
 
 
+class StepEnded(msgspec.Struct, frozen=True, gc=False):
+    """A step of a turn is over, with what it took; the turn goes on, unless this is the last that is printed."""
+
+    expense: Expense
+    failure: Failure | None = None
+    """Why the agent was not done, where nothing came after this."""
+
+
 class SessionSpent(msgspec.Struct, frozen=True, gc=False):
     """What a session has cost so far, in all, while its turn goes on."""
 
@@ -184,6 +192,7 @@ AgentEvent = (
     | Note
     | Trouble
     | TurnEnded
+    | StepEnded
     | SessionSpent
     | PlainText
     | ProviderRefusal
@@ -198,7 +207,7 @@ class AgentLine(msgspec.Struct, frozen=True, gc=False):
     """One line of an agent's output."""
 
     dialect: str
-    """`claude`, `codex`, `gemini` or `acp`; empty where it is of no protocol."""
+    """`claude`, `codex`, `gemini`, `opencode` or `acp`; empty where it is of no protocol."""
     what: str
     """What the line is, in words; empty where its type is not known, or it is of no protocol."""
     progress: bool
@@ -259,7 +268,7 @@ class _Item(msgspec.Struct, gc=False):
     status: object = None
 
 
-class _Line(msgspec.Struct, gc=False):
+class WireLine(msgspec.Struct, gc=False):
     """All fields of all protocols that are looked at; the rest of a line is skipped unread."""
 
     type: str
@@ -305,13 +314,16 @@ class _Line(msgspec.Struct, gc=False):
     status: object = None
     output: object = None
     stats: object = None
+    # opencode
+    sessionID: str = ""  # noqa: N815 - its name
+    part: object = None
     acp: object = None  # what our client prints
 
 
-_READ = msgspec.json.Decoder(_Line, strict=False)
+_READ = msgspec.json.Decoder(WireLine, strict=False)
 _READ_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _READ_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_LONG_FIELDS = frozenset({"message", "item", "content", "output"})
+_LONG_FIELDS = frozenset({"message", "item", "content", "output", "part"})
 """What agents say and tools bring: it may be long."""
 _FIELD_MOST = 65_536
 """Bytes of any other field that becomes an object."""
@@ -325,7 +337,6 @@ LONGEST_FINAL_LINE = 8 << 20
 """Bytes of the last line: what was denied stands in it whole, so it can be long."""
 _CLAUDE_STEPS = ("assistant", "user", "result")
 _CODEX_STEPS = ("thread.started", "turn.started", "turn.completed", "item.started", "item.updated", "item.completed")
-_GEMINI_TYPES = ("init", "message", "tool_use", "tool_result", "error", "result")
 _SYNTHETIC = "<synthetic>"
 """The model that Claude Code names where its message is an error of the provider's."""
 _WITHOUT_SESSION = (UsageLimit, Usage, MessageUsage)
@@ -387,7 +398,7 @@ def decoded(line: bytes) -> str:
     return line.decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _known(wire: _Line) -> AgentLine | None:
+def _known(wire: WireLine) -> AgentLine | None:
     family = wire.type.partition(".")[0]
     if family in ("thread", "turn", "item"):
         return _codex(wire)
@@ -395,8 +406,12 @@ def _known(wire: _Line) -> AgentLine | None:
         from allswell.domain.agents.acp import line_of  # it imports the events from here
 
         return line_of(wire.type, wire.session_id, wire.acp)
-    if wire.type in _GEMINI_TYPES and wire.timestamp is not None and bool(wire.session_id) is (wire.type == "init"):
-        return _gemini(wire)
+    if wire.timestamp is not None and not (wire.session_id and wire.type != "init"):
+        from allswell.domain.agents.other_clients import line_of_other  # as above
+
+        read = line_of_other(wire)
+        if read is not None:
+            return read
     if wire.type == "error":
         return _codex_error(wire)
     read = _claude(wire)
@@ -409,7 +424,7 @@ def _known(wire: _Line) -> AgentLine | None:
 # --- Claude Code ------------------------------------------------------------------------------------------------------
 
 
-def _claude(wire: _Line) -> AgentLine:
+def _claude(wire: WireLine) -> AgentLine:
     kind, session = wire.type, wire.session_id
     match kind:
         case "stream_event":
@@ -439,7 +454,7 @@ def _claude(wire: _Line) -> AgentLine:
             return AgentLine("claude", "", False, session)
 
 
-def _claude_system(wire: _Line) -> Iterator[AgentEvent]:
+def _claude_system(wire: WireLine) -> Iterator[AgentEvent]:
     match wire.subtype:
         case "init":
             yield SessionStarted(words_of(wire.model))
@@ -454,7 +469,7 @@ def _claude_system(wire: _Line) -> Iterator[AgentEvent]:
             return
 
 
-def _claude_message(wire: _Line) -> Iterator[AgentEvent]:
+def _claude_message(wire: WireLine) -> Iterator[AgentEvent]:
     message, by_agent = wire.message, wire.type == "assistant"
     content = message.content if isinstance(message, _ModelMessage) else message
     texts: list[str] = []
@@ -476,7 +491,7 @@ def _claude_message(wire: _Line) -> Iterator[AgentEvent]:
             yield ToolCallRefused(str(decided.get("id")), _barred(reason), with_result=True)
 
 
-def _claude_stream(wire: _Line) -> Iterator[AgentEvent]:
+def _claude_stream(wire: WireLine) -> Iterator[AgentEvent]:
     """What a message takes, as it is streamed: when it begins, and at its end, when all that was written is known."""
     event = wire.event
     if event is None:
@@ -514,7 +529,7 @@ def _claude_part(part: _Part | str, *, by_agent: bool) -> Iterator[AgentEvent]:
             return
 
 
-def _claude_limit(wire: _Line) -> Iterator[AgentEvent]:
+def _claude_limit(wire: WireLine) -> Iterator[AgentEvent]:
     info = wire.rate_limit_info
     if not isinstance(info, Mapping):
         return
@@ -527,7 +542,7 @@ def _claude_limit(wire: _Line) -> Iterator[AgentEvent]:
         yield limit
 
 
-def _claude_end(wire: _Line) -> Iterator[AgentEvent]:
+def _claude_end(wire: WireLine) -> Iterator[AgentEvent]:
     cost = number_of(wire.total_cost_usd)
     took, turns = count_of(wire.duration_ms), count_of(wire.num_turns)
     yield TurnEnded(
@@ -545,7 +560,7 @@ def _claude_end(wire: _Line) -> Iterator[AgentEvent]:
             yield limit
 
 
-def _claude_failure(wire: _Line) -> Failure | None:
+def _claude_failure(wire: WireLine) -> Failure | None:
     told = _end_words(wire.result) or _end_words(wire.errors) or _end_words(wire.subtype)
     status, subtype, ended = wire.api_error_status, str(wire.subtype), str(wire.terminal_reason)
     broken = bool(wire.is_error) or subtype.startswith("error") or ended == "api_error"
@@ -577,7 +592,7 @@ def _deferred(call: object) -> DeniedCall | None:
 # --- Codex ------------------------------------------------------------------------------------------------------------
 
 
-def _codex(wire: _Line) -> AgentLine:
+def _codex(wire: WireLine) -> AgentLine:
     kind, item = wire.type, wire.item
     if kind == "turn.failed":
         return AgentLine("codex", kind, False, None, tuple(_codex_failed(wire)))
@@ -596,7 +611,7 @@ def _codex(wire: _Line) -> AgentLine:
     return AgentLine("codex", what, step, wire.thread_id or None, tuple(events))
 
 
-def _codex_failed(wire: _Line) -> Iterator[AgentEvent]:
+def _codex_failed(wire: WireLine) -> Iterator[AgentEvent]:
     error = wire.error
     told = _end_words(error.get("message") if isinstance(error, Mapping) else error) or "its turn failed"
     found = _STATUS.search(told[:2_000])
@@ -605,7 +620,7 @@ def _codex_failed(wire: _Line) -> Iterator[AgentEvent]:
     yield from _codex_limit(wire, gave_up=True)
 
 
-def _codex_error(wire: _Line) -> AgentLine | None:
+def _codex_error(wire: WireLine) -> AgentLine | None:
     """An error of Codex, where it is one that we know: anything may print such a line, and it is no progress."""
     refusal = from_codex(wire.message) if isinstance(wire.message, str) else None
     if refusal is not None:
@@ -614,7 +629,7 @@ def _codex_error(wire: _Line) -> AgentLine | None:
     return AgentLine("", "", False, None, (PlainText(words_of(wire.message)), *limits)) if limits else None
 
 
-def _codex_limit(wire: _Line, *, gave_up: bool) -> Iterator[AgentEvent]:
+def _codex_limit(wire: WireLine, *, gave_up: bool) -> Iterator[AgentEvent]:
     text = wire.message if isinstance(wire.message, str) else ""
     if isinstance(wire.error, Mapping):
         told = wire.error.items()
@@ -649,7 +664,7 @@ def _codex_item(item: _Item, *, over: bool) -> Iterator[AgentEvent]:
             yield ToolCall(id_, name, item.arguments, announced=not over)
             if over:
                 failed = bool(item.error) or item.status == "failed"
-                yield ToolCallResult(id_, _brought(item.error or item.result), failed)
+                yield ToolCallResult(id_, brought_by(item.error or item.result), failed)
         case "web_search" if over:
             yield ToolCall(id_, item.type, words_of(item.query), over=True)
         case "error" if over:
@@ -658,41 +673,11 @@ def _codex_item(item: _Item, *, over: bool) -> Iterator[AgentEvent]:
             return
 
 
-def _brought(result: object) -> str:
+def brought_by(result: object) -> str:
     """What a tool of MCP brought, or what went wrong with it."""
     if isinstance(result, Mapping):
         return words_of(result["message"]) if "message" in result else _texts(result.get("content"))
     return words_of(result)
-
-
-# --- Gemini -----------------------------------------------------------------------------------------------------------
-
-
-def _gemini(wire: _Line) -> AgentLine:
-    kind, step = wire.type, wire.type != "error"
-    events: tuple[AgentEvent, ...] = ()
-    match kind:
-        case "init":
-            events = (SessionStarted(words_of(wire.model)),)
-        case "message" if wire.role == "assistant":
-            message = AgentText(words_of(wire.content), piece=wire.delta is True)
-            events = (message, CheckpointTold(message.text)) if holds_checkpoint(message.text) else (message,)
-        case "tool_use":
-            events = (ToolCall(words_of(wire.tool_id), words_of(wire.tool_name), wire.parameters),)
-        case "tool_result":
-            bad = wire.status == "error"
-            events = (
-                ToolCallResult(words_of(wire.tool_id), _brought(wire.error) if bad else words_of(wire.output), bad),
-            )
-        case "error":
-            events = (Trouble(words_of(wire.message if isinstance(wire.message, str) else "")),)
-        case "result":
-            told = _brought(wire.error) or "it reports an error"
-            failure = provider_failure(class_of_answer(None, told), told, None) if wire.status == "error" else None
-            events = (TurnEnded(failure, expense_of(None, wire.stats)),)
-        case _:
-            pass
-    return AgentLine("gemini", kind, step, wire.session_id or None, events)
 
 
 # --- how an agent ended -----------------------------------------------------------------------------------------------
@@ -744,7 +729,7 @@ _PLAIN_START = re.compile(
 
 def not_done(line: AgentLine) -> Failure | None:
     """Why the agent whose last line this is was not done, if it says so."""
-    return next((event.failure for event in line.events if isinstance(event, TurnEnded)), None)
+    return next((event.failure for event in line.events if isinstance(event, TurnEnded | StepEnded)), None)
 
 
 def plain_refusal(line: AgentLine) -> Failure | None:
@@ -786,7 +771,7 @@ def _end_words(value: object) -> str:
 
 # --- refused calls, and what is left ----------------------------------------------------------------------------------
 
-_REFUSALS = re.compile(rb'"permission_denials": *\[ *\{|"permission_denied"')
+_REFUSALS = re.compile(rb'"permission_denials": *\[ *\{|"permission_denied"|"error": *"The user rejected permission')
 REFUSALS_MOST = 1_000
 """Refusals that are looked at of one attempt, the first of them: a program can print millions, while others wait."""
 _TELLS_OF_CALLS = (b'"permission_den', b'"tool_result_meta"', b'"tool_use"')

@@ -175,7 +175,7 @@ class UsageLimit(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 _WORDS = re.compile(
-    r"\b(?:usage limit (?:has been )?reached|hit your (?:\w+ )?limit|(?:5-hour|weekly|session|opus|sonnet) limit"
+    r"\b(?:usage limit (?:has been )?reached|hit your (?:[\w-]+ )?limit|(?:5-hour|weekly|session|opus|sonnet) limit"
     r" reached|usage_limit_reached|out of (?:extra )?usage)\b",
     re.IGNORECASE,
 )

@@ -177,7 +177,20 @@ _CODEX = _Client(
     dropped=_words("-i --image --last --all"),
     refused=_words("--ephemeral --worktree -h --help -V --version"),
 )
+_OPENCODE = _Client(
+    values=_words(
+        "--agent --format --model -m --log-level --variant --dir --port -p --password -u --username -s --session"
+        " --title"
+    ),
+    lists=_words(""),
+    maybe=_words(""),
+    flags=_words("--print-logs --pure --thinking --auto --share -c --continue --fork"),
+    dropped=_words("-s --session -c --continue --fork --title"),
+    refused=_words("--attach --command -f --file -i --interactive -h --help -v --version"),
+)
 _EXEC = ("exec", "e")
+_IDS = {"opencode": re.compile(r"ses_[0-9A-Za-z]{8,60}")}
+"""What the ids of sessions look like, where they are no UUIDs."""
 
 
 def resumed(argv: Sequence[str], dialect: str, session: str, message: str) -> tuple[str, ...] | None:
@@ -188,9 +201,11 @@ def resumed(argv: Sequence[str], dialect: str, session: str, message: str) -> tu
     aside = stepping_aside(argv)
     words = tuple(argv[len(aside) :])
     program = program_of(argv)
-    if program != dialect or not _UUID.fullmatch(session):
+    if program != dialect or not _IDS.get(program, _UUID).fullmatch(session):
         return None
-    command = {"claude": _claude, "codex": _codex}.get(program, _unknown)(words, session, message)
+    command = {"claude": _claude, "codex": _codex, "opencode": _opencode}.get(program, _unknown)(
+        words, session, message
+    )
     return None if command is None else (*aside, *command)
 
 
@@ -224,6 +239,15 @@ def _codex(words: tuple[str, ...], session: str, message: str) -> tuple[str, ...
     if len(others) > 1 or others[:1] in (["fork"], ["review"], ["help"]):
         return None
     return (words[0], *above[0], words[at], *options, "resume", session, message)
+
+
+def _opencode(words: tuple[str, ...], session: str, message: str) -> tuple[str, ...] | None:
+    if words[1:2] != ("run",):
+        return None
+    read = _read(words[2:], _OPENCODE)
+    if read is None or len(read[1]) > 1:
+        return None
+    return (words[0], "run", *read[0], "--session", session, message)
 
 
 def _read(words: Sequence[str], client: _Client) -> tuple[list[str], list[str]] | None:
@@ -279,7 +303,7 @@ BEGINNINGS = frozenset(
     {"claude: system init", "codex: thread.started", "codex: turn.started", "gemini: init", "acp: session"}
 )
 """Evidence of clients that have begun; whether their provider answers is not known by then."""
-_RESUMED_BY = {"claude": "claude --resume {0}", "codex": "codex exec resume {0}"}
+_RESUMED_BY = {"claude": "claude --resume {0}", "codex": "codex exec resume {0}", "opencode": "opencode --session {0}"}
 
 
 def resumed_by(dialect: str, session: str) -> str | None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from allswell.domain.agents.cost import MOST, NAME_MOST, PRICES, TOKENS_MOST, Expense, Price, TokenUse, price_of
 from allswell.domain.agents.cost import estimated as estimate
-from allswell.domain.agents.output import AgentLine, MessageUsage, SessionSpent, TurnEnded
+from allswell.domain.agents.output import AgentLine, MessageUsage, SessionSpent, StepEnded, TurnEnded
 
 SESSIONS_MOST = 1_000
 """Sessions of one attempt that are told apart: what a program prints must not fill the memory of its supervisor."""
@@ -63,6 +63,8 @@ class UsageCounter:
                 heard |= self.hear_message(line.session or "", event)
             elif isinstance(event, SessionSpent):
                 heard |= self.hear(line.session or "", event.expense)
+            elif isinstance(event, StepEnded):
+                heard |= self.hear("", event.expense)
             elif isinstance(event, TurnEnded):
                 session = event.session or (self._thread if event.goes_on else "")
                 heard |= self.hear(session, event.expense, goes_on=event.goes_on)
@@ -78,7 +80,7 @@ class UsageCounter:
         With `goes_on` the figures count from the session's beginning, however many processes went on with it.
         """
         if not session:
-            self._turns = self._put(self._turns, _both(self._turns, Expense(None, expense.given, expense.written)))
+            self._turns = self._put(self._turns, _both(self._turns, expense))
             return expense != Expense()
         if goes_on:
             if expense == Expense():
@@ -86,12 +88,14 @@ class UsageCounter:
             expense = _less(expense, self._before.get(session))
         session = session[:SESSION_MOST]
         messages = self._unfinished.pop(session, None)
+        earlier = self._sessions.get(session, Expense())
         if messages is not None:
             self._put(messages.expense, Expense())
+            earlier = _both(earlier, messages.expense)
             if expense.cost is None:  # it tells tokens, and no money
-                earlier = self._sessions.get(session, Expense())
-                priced = _both(Expense(earlier.cost, estimated=earlier.estimated), messages.expense)
-                expense = replace(expense, cost=priced.cost, estimated=priced.estimated)
+                expense = replace(expense, cost=earlier.cost, estimated=earlier.estimated)
+        if expense.given is None and expense.written is None:  # it tells money, and no tokens
+            expense = replace(expense, given=earlier.given, written=earlier.written)
         self._note(session, expense)
         return True
 

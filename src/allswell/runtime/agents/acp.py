@@ -71,7 +71,7 @@ _APART = 1.0
 """Seconds between two lines that say no more than that it is at work."""
 _LOOK = 1.0
 """Seconds between two looks at whether a human has answered."""
-_LEAVE = 2.0
+_LEAVE = 5.0
 """Seconds that an agent has to end once its input is closed."""
 _SHORT = 200
 Say = Callable[[agent_socket.AnyWord], Awaitable[agent_socket.SocketReply]]
@@ -213,6 +213,8 @@ class SeenCall(msgspec.Struct):
     input: object = None
     output: object = None
     content: list[Any] = []
+    is_answer: bool = False
+    """Whether the content came with its end; what came before may say what the call is about."""
     printed: str = ""
     """The end of what its command has printed, which comes beside the protocol."""
     count: int = 0
@@ -239,8 +241,8 @@ class SeenCall(msgspec.Struct):
         """What it has brought, in words."""
         parts = [text for part in self.content if (text := _text_of(part))]
         if self.count:
-            parts = [self.printed if self.count <= _TEXT_MOST else f"[{self.count:,} characters]\n{self.printed}"]
-        if parts:
+            return self.printed if self.count <= _TEXT_MOST else f"[{self.count:,} characters]\n{self.printed}"
+        if parts and (self.is_answer or self.output is None):
             return "\n".join(parts)
         output = self.output
         if isinstance(output, Mapping):
@@ -249,6 +251,7 @@ class SeenCall(msgspec.Struct):
 
 
 _NAMES = {"execute": "shell"}
+_OVER = ("completed", "failed")
 _PRINTED = ("terminal_output_delta", "terminal_output")
 _OUTPUTS = ("formatted_output", "aggregated_output", "output", "stdout", "text", "error", "message")
 
@@ -263,6 +266,8 @@ def _text_of(part: object) -> str:
             return str(content.get("text") or "") if isinstance(content, Mapping) else ""
         case "diff":
             return f"[changes {part.get('path')}]"
+        case "terminal":
+            return ""  # what it prints comes beside the protocol
         case other:
             return f"[{other}]"
 
@@ -289,7 +294,7 @@ class SeenCalls:
         if update.get("rawOutput") is not None:
             call.output = update["rawOutput"]
         if isinstance(update.get("content"), list):
-            call.content = update["content"]
+            call.content, call.is_answer = update["content"], call.status in _OVER
         if len(self._calls) > _CALLS_MOST:
             del self._calls[next(iter(self._calls))]
         return call
@@ -315,6 +320,15 @@ def _is_broken(meta: object, *, broken: bool) -> bool:
     return status.get("type") == "systemError" if isinstance(status, Mapping) else broken
 
 
+def _retry_in(meta: object) -> str:
+    """That its provider has refused and it tries again, in its words: codex-acp tells that beside the protocol."""
+    about = meta.get("codex") if isinstance(meta, Mapping) else None
+    error = about.get("error") if isinstance(about, Mapping) else None
+    if not isinstance(error, Mapping) or error.get("willRetry") is not True:
+        return ""
+    return f"{error.get('message')}: {error.get('additionalDetails') or ''}"
+
+
 def _tool_in(meta: object) -> str:
     """The tool's name, where an agent tells it beside the protocol: claude-agent-acp does."""
     about = meta.get("claudeCode") if isinstance(meta, Mapping) else None
@@ -337,6 +351,10 @@ class AttemptClient:
         self.broken = False
         """Whether the agent has told beside the protocol that its turn went wrong, whatever reason it ends with."""
         self._calls = SeenCalls()
+        self._steps = 0
+        """How often its model was called, as far as that is told by what came of tools in between."""
+        self._stepped = True
+        """Whether what it uses next is that of another call of its model."""
         self._growing: tuple[str, str, object] = ("", "", None)
         """What it says or thinks just now, which comes in pieces: the kind of line, the text, the id of the message."""
         self._out = printer
@@ -370,9 +388,13 @@ class AttemptClient:
                 cost = update.get("cost")
                 if isinstance(cost, Mapping) and cost.get("currency") == "USD":
                     self.cost_usd = cost.get("amount")
-                self._out.tell("usage", used=update.get("used"), size=update.get("size"), cost_usd=self.cost_usd)
+                self._steps, self._stepped = self._steps + self._stepped, False
+                used, size = update.get("used"), update.get("size")
+                self._out.tell("usage", used=used, size=size, step=self._steps, cost_usd=self.cost_usd)
             case "session_info_update":
                 self.broken = _is_broken(update.get("_meta"), broken=self.broken)
+                if text := _retry_in(update.get("_meta")):
+                    self._out.tell("retry", text=text)
             case _:
                 pass
 
@@ -396,8 +418,9 @@ class AttemptClient:
 
     def _hear_call(self, call: SeenCall) -> None:
         shown = {"id": call.id, "name": call.name, "input": call.given}
-        if call.status in ("completed", "failed"):
+        if call.status in _OVER:
             self._calls.forget(call)
+            self._stepped = True
             self._out.tell("result", **shown, text=call.brought, failed=call.status == "failed")
         elif call.shown != shown:
             call.shown = shown
@@ -517,11 +540,12 @@ class AcpTurn:
             return await self._converse(connection)
         except (acp.RequestError, ConnectionError, ValueError) as error:
             code = error.code if isinstance(error, acp.RequestError) else None
+            kind = _kind_of(error.data) if isinstance(error, acp.RequestError) else ""
             known = _words_of(error) if isinstance(error, acp.RequestError) else pipe.fault
             text = known or await _how_it_ended(agent, error)
             if self._session and not self._out.session:
                 return _complain(text)
-            self._end(error=text, code=code)
+            self._end(error=text, code=code, error_kind=kind)
             return 1
         finally:
             await connection.close()
@@ -601,6 +625,12 @@ def _words_of(error: acp.RequestError) -> str:
     more = data if isinstance(data, str) else "" if data is None else msgspec.json.encode(shortened(data, 400)).decode()
     message = str(error)
     return f"{message}: {more}" if more and more not in message else message
+
+
+def _kind_of(data: object) -> str:
+    """What an agent calls its error, where it does: claude-agent-acp and codex-acp each have a field of their own."""
+    kinds = (data.get("errorKind"), data.get("codexErrorInfo")) if isinstance(data, Mapping) else ()
+    return next((kind[:_SHORT] for kind in kinds if isinstance(kind, str)), "")
 
 
 async def _how_it_ended(agent: asyncio.subprocess.Process | None, error: Exception) -> str:
