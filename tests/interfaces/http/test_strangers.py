@@ -428,10 +428,11 @@ def test_a_stranger_at_the_page_learns_no_name(few_files: Served) -> None:
 
     def answers(name: str) -> tuple[tuple[int, bytes], ...]:
         cookie = {"Cookie": f"allswell-{few_files.place[1]}=aws_{name}_{'A' * 43}"}
+        link = f"link=awl_{name}_{'A' * 22}"
         told = []
-        for call in (("POST", "/enter", f"link=awl_{name}_{'A' * 22}", {}), ("GET", "/live/tasks", None, cookie)):
+        for method, path, body, headers in (("POST", "/enter", link, {}), ("GET", "/live/tasks", None, cookie)):
             with contextlib.closing(few_files.connect()) as connection:
-                connection.request(*call)
+                connection.request(method, path, body, headers)
                 answer = connection.getresponse()
                 told.append((answer.status, answer.read()))
         return tuple(told)

@@ -117,6 +117,16 @@ def test_nothing_is_started_where_there_is_nothing_to_report(human: Human, why: 
     assert mark.read_text() == f"session begins --client=claude --id=other --pid={os.getpid()}\n"
 
 
+def test_a_session_is_reported_where_the_users_own_settings_are_all_there_is(human: Human, tmp_path: Path) -> None:
+    mark, own = human.shell.folder / "started", tmp_path / "home" / ".config" / "allswell"
+    human.allswell = ["sh", "-c", f'echo "$@" >> {mark}', "sh"]
+    human.shell.variables["XDG_CONFIG_HOME"] = ""
+    own.mkdir(parents=True)
+    (own / "allswell.toml").write_text("")
+    human.meets("SessionStart")
+    until(mark.exists)
+
+
 def test_an_agent_lists_no_session_as_a_humans(human: Human) -> None:
     words = shlex.join([*ALLSWELL, "session", "begins", "--client=claude", "--id=s1", f"--pid={os.getpid()}"])
     done = human.shell("run", "--", "sh", "-c", words, code=2)

@@ -522,7 +522,7 @@ def _source_now(base: RunBase) -> bytes:
         return base.read_source()
     except OSError as error:
         text = f"{plain(str(base.source))}, the flow as it was started, cannot be read: {error.strerror}"
-        raise Refused("no_flow_file", text, where=str(base.source)) from None
+        raise Refused("no_file", text, where=str(base.source)) from None
 
 
 def _tell_standing(context: CliContext, base: RunBase, flow: Flow, standing: RunStatus, diff: str) -> None:
