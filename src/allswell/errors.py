@@ -72,7 +72,7 @@ class Unavailable(AllswellError):
         self.message = message
         self.hint = hint
         self.outward = outward
-        """What a caller from elsewhere is told, where that may be more than that the store is away (`told_outward`)."""
+        """What a caller from elsewhere may read, where that is more than that the store is away (`for_outsiders`)."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_unavailable, (self.message, self.hint, self.outward))
@@ -86,8 +86,8 @@ def _unavailable(message: str, hint: str | None, outward: str = "") -> Unavailab
     return Unavailable(message, hint=hint, outward=outward)
 
 
-def told_outward(error: BaseException) -> BaseException:
-    """An error as callers over the network, and agents, are told it: not on which host, or in which file, a store is.
+def for_outsiders(error: BaseException) -> BaseException:
+    """An error as callers over the network, and agents, may read it: not on which host, or in which file, a store is.
 
     What the driver of a database says has that in it, and it is said before a key is known.
     """

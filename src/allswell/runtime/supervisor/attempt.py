@@ -460,7 +460,7 @@ class AttemptSupervisor:
     async def _receipted(self, outcome: AttemptOutcome) -> AttemptOutcome:
         """An outcome with its receipt, where there is none yet: also of an attempt that ended before its agent began.
 
-        Whoever looks for what became of an attempt finds it in one place, however early it ended.
+        What became of an attempt stands in one place, however early it ended.
         """
         spec, home, began_at = self.slot.spec, self._plan.home, self._began.wall
         argv = spec.argv or (spec.function,)
