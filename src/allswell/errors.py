@@ -67,29 +67,36 @@ class TimeUp(LeaseLost):
 class Unavailable(AllswellError):
     """The store cannot be reached or cannot write; what was acknowledged before is safe."""
 
-    def __init__(self, message: str, *, hint: str | None = None, outward: str = "") -> None:
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message if hint is None else f"{message} ({hint})")
         self.message = message
         self.hint = hint
-        self.outward = outward
-        """What a caller from elsewhere may read, where that is more than that the store is away (`for_outsiders`)."""
+        self.outward = ""
+        """The message for callers from elsewhere, where that can be more than `AWAY` (`without_place`)."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_unavailable, (self.message, self.hint, self.outward))
+        return (_unavailable, (self.message, self.hint))
+
+
+def _unavailable(message: str, hint: str | None) -> Unavailable:
+    return Unavailable(message, hint=hint)
 
 
 AWAY = "the store cannot be reached, or cannot write"
 _AWAY_HINT = "call again in a minute; `allswell doctor`, where the store is, says why"
 
 
-def _unavailable(message: str, hint: str | None, outward: str = "") -> Unavailable:
-    return Unavailable(message, hint=hint, outward=outward)
+def unavailable_outward(message: str, *, hint: str | None = None, outward: str = "") -> Unavailable:
+    """An error whose message callers from elsewhere may read as well, or else the one that they read."""
+    error = Unavailable(message, hint=hint)
+    error.outward = outward or message
+    return error
 
 
-def for_outsiders(error: BaseException) -> BaseException:
-    """An error as callers over the network, and agents, may read it: not on which host, or in which file, a store is.
+def without_place(error: BaseException) -> BaseException:
+    """An error as callers over the network and agents read it: not on which host, or in which file, a store lies.
 
-    What the driver of a database says has that in it, and it is said before a key is known.
+    The words of a database's driver have that in them, and they are answered before a key is known.
     """
     if isinstance(error, Unavailable):
         return Unavailable(error.outward or AWAY, hint=error.hint if error.outward else _AWAY_HINT)

@@ -17,7 +17,7 @@ import pytest
 
 from allswell.domain.access.key import secret_of, written
 from allswell.domain.worker.limits import Layers
-from allswell.errors import AWAY, Refused, Unavailable, for_outsiders
+from allswell.errors import AWAY, Refused, Unavailable, unavailable_outward, without_place
 from allswell.runtime.attempt.control import error_reply
 from allswell.runtime.host import packed, take_over
 from allswell.testing.postgres import Cluster
@@ -301,5 +301,5 @@ def test_an_agents_socket_tells_it_nothing_of_where_a_store_lies() -> None:
     ):
         reply = error_reply(error)
         assert (reply.error, "db.example" in str(reply)) == ("Unavailable", False), reply
-    counted = for_outsiders(Unavailable("db.example is away; 3 of 9", outward=f"{AWAY}; 3 of 9"))
+    counted = without_place(unavailable_outward("db.example is away; 3 of 9", outward=f"{AWAY}; 3 of 9"))
     assert "3 of 9" in str(counted)

@@ -23,7 +23,7 @@ from allswell.domain.values import command_of, nearest, to_json
 from allswell.engine.budget import money
 from allswell.engine.ids import SPELLED, Ids, run_for_key, task_for_key
 from allswell.engine.lookup import find_run, find_task
-from allswell.errors import AWAY, AllswellError, Refused, Unavailable
+from allswell.errors import AWAY, AllswellError, Refused, Unavailable, unavailable_outward
 from allswell.store.views import Views
 
 
@@ -444,7 +444,7 @@ def _with_count(error: Refused | Unavailable, before: int, total: int) -> Allswe
     text = f"{error}; {count}"
     if isinstance(error, Refused):
         return Refused(error.code, text, where=error.where)
-    return Unavailable(text, outward=f"{error.outward or AWAY}; {count}")
+    return unavailable_outward(text, outward=f"{error.outward or AWAY}; {count}")
 
 
 def _ordered(made: Sequence[NewTask]) -> list[NewTask]:

@@ -75,7 +75,7 @@ from allswell.domain.rules.command import (
 from allswell.domain.rules.event import Event
 from allswell.domain.values import nearest
 from allswell.engine.watch import Watch
-from allswell.errors import Refused, Unavailable
+from allswell.errors import Refused, unavailable_outward
 from allswell.timing.clock import Clock
 
 _decode = msgspec.json.Decoder(Key).decode
@@ -220,7 +220,7 @@ class KeyQuota:
         try:
             self._spend(key, rules.put, len(command.result) + len(command.warning))
         except Refused as error:
-            raise Unavailable(error.message, hint=error.hint, outward=error.message) from None
+            raise unavailable_outward(error.message, hint=error.hint) from None
 
     def _ended(self, key: Key, command: Release | Fail | EndIdle) -> Release | Fail | EndIdle:
         """A task can always be given back, and an attempt can always end; beyond the quota without its own words."""
@@ -386,7 +386,7 @@ async def _change(watch: Watch, name: str, decide: Callable[[Sessions], Sessions
         after = decide(before)
         if after == before or await watch.swap(SESSION_PREFIX + name, kept, msgspec.json.encode(after).decode()):
             return
-    raise Unavailable(_TOO_MANY, hint="try again", outward=_TOO_MANY)
+    raise unavailable_outward(_TOO_MANY, hint="try again")
 
 
 # Answer links: signed beside the store as an alert is sent, looked up where the store is served (ADR 82).
@@ -460,7 +460,7 @@ class LinkService:
             if await watch.swap(LINK_SECRET, await watch.recall(LINK_SECRET), msgspec.json.encode(made).decode()):
                 await watch.notice(Event("links_revoked", data={"by": by}))
                 return made
-        raise Unavailable(_TOO_MANY, hint="try again", outward=_TOO_MANY)
+        raise unavailable_outward(_TOO_MANY, hint="try again")
 
     async def _secret(self, *, fresh: bool = False) -> str | None:
         clock = self._watch.clock

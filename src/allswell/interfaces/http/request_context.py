@@ -28,7 +28,7 @@ from allswell.engine.backend import Backend, Claimed
 from allswell.engine.lookup import find_task
 from allswell.engine.status.verdict import LocalFacts
 from allswell.engine.watch import Watch
-from allswell.errors import Refused, Unavailable
+from allswell.errors import Refused, unavailable_outward
 from allswell.remote.wire import WAIT_MOST
 from allswell.settings import Settings
 from allswell.timing.clock import SystemClock
@@ -44,7 +44,7 @@ T = TypeVar("T")
 BODY_MOST = 8 << 20
 """Bytes: a submission of eight tasks with the largest payload there is."""
 BODY_SECONDS = 30.0
-VALUES_MOST = 200_000
+VALUES_MOST = 100_000
 """Values of JSON in one body."""
 _ID_MOST = 64
 STOPS = "the server stops"
@@ -179,9 +179,9 @@ class RequestContext:
                 working.cancel()
                 await asyncio.wait([working])
                 await leaving  # says so if the key is over
-                raise Unavailable(STOPS, hint="call again: it may be back by then", outward=STOPS)
+                raise unavailable_outward(STOPS, hint="call again: it may be back by then")
             if working.cancelled():
-                raise Unavailable(_TWICE, outward=_TWICE)
+                raise unavailable_outward(_TWICE)
             return await working
         finally:
             leaving.cancel()

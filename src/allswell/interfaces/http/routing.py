@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from allswell.errors import BreakerOpen, LeaseLost, Refused, Unavailable, for_outsiders
+from allswell.errors import BreakerOpen, LeaseLost, Refused, Unavailable, without_place
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.remote.wire import WireProblem
 from allswell.views.fields import ErrorShape
@@ -78,7 +78,7 @@ _RETRY_S = 2
 
 def status_of(error: BaseException) -> int:
     """The status that goes with an error."""
-    error = for_outsiders(error)
+    error = without_place(error)
     if isinstance(error, Refused):
         unknown = 404 if error.code.startswith("unknown_") else 422
         return _STATUS.get(error.code, unknown)
@@ -89,7 +89,7 @@ def status_of(error: BaseException) -> int:
 
 def problem_of(error: BaseException) -> WireProblem:
     """An error as it is told."""
-    error = for_outsiders(error)
+    error = without_place(error)
     told = ErrorShape.of(error).error
     reason = error.reason if isinstance(error, LeaseLost | BreakerOpen) else UNSET
     place = error.place if isinstance(error, Refused) and error.place is not None else UNSET

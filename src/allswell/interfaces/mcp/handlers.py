@@ -29,7 +29,7 @@ from allswell.engine.access.gate import Gate
 from allswell.engine.lookup import find, find_task
 from allswell.engine.status.verdict import ANYWHERE, LocalFacts
 from allswell.engine.watch import Watch
-from allswell.errors import Refused, Unavailable
+from allswell.errors import Refused, unavailable_outward
 from allswell.interfaces.mcp import arguments as given
 from allswell.runtime.agent_socket import AnyWord, SocketReply, say
 from allswell.timing.scopes import remaining_ms
@@ -253,7 +253,7 @@ class WatchTools(ToolHandlers):
                 if keyless.done():
                     await keyless
                 text = "the server stops"
-                raise Unavailable(text, hint="call again in a moment: it may be back by then", outward=text)
+                raise unavailable_outward(text, hint="call again in a moment: it may be back by then")
             return await working
         finally:
             closing.cancel()

@@ -46,7 +46,7 @@ from allswell.domain.access.rights import Operation, check_act, may
 from allswell.domain.ids import Millis, TaskId, can_name
 from allswell.domain.question import full_stop
 from allswell.domain.scopes import META
-from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable, for_outsiders
+from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable, without_place
 from allswell.interfaces.mcp.arguments import ToolParams
 from allswell.interfaces.mcp.handlers import AttemptTools, OwnLease, ToolHandlers, WatchTools
 from allswell.interfaces.mcp.tools import INSTRUCTIONS, OWN_INSTRUCTIONS, OWN_TOOLS, TOOLS, Json, Tool
@@ -65,7 +65,7 @@ from allswell.views.receipt import ReceiptsShape
 
 def in_words(error: BaseException) -> str:
     """What went wrong, for somebody who can do something about it."""
-    error = for_outsiders(error)
+    error = without_place(error)
     if isinstance(error, LeaseLost):
         return (
             f"Lease lost: {error}. Stop working on {error.task} now, and do not report it as done: it is not yours any "
@@ -263,7 +263,7 @@ def _answered(answer: msgspec.Struct) -> CallToolResult:
 
 
 def _failed(text: str, error: BaseException | None) -> CallToolResult:
-    shape = None if error is None else msgspec.to_builtins(ErrorShape.of(for_outsiders(error)).error)
+    shape = None if error is None else msgspec.to_builtins(ErrorShape.of(without_place(error)).error)
     meta = None if shape is None else {ERROR: shape}
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True, _meta=meta)
 

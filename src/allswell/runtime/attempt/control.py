@@ -47,7 +47,7 @@ from allswell.domain.task.submit import check_text
 from allswell.domain.values import on_one_line
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal, either
-from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable, for_outsiders
+from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable, without_place
 from allswell.runtime.agent_socket import (
     KEPT,
     LONGEST,
@@ -464,7 +464,7 @@ class ControlSocket:
 
 def error_reply(raised: AllswellError) -> SocketReply:
     """An error as it travels."""
-    error = for_outsiders(raised)
+    error = without_place(raised)
     kind = type(error).__name__
     if isinstance(error, LeaseLost):
         return SocketReply(
