@@ -14,8 +14,9 @@ PYTEST := $(BIN)/python -m pytest
 # a container has 64 MB there. What measures the disk or is killed for minutes stays on it (`alone`, chaos, soak).
 ROOMY  := $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 4000000 ] && echo /dev/shm)
 INMEMORY := $(if $(or $(TMPDIR),$(if $(ROOMY),,disk)),,TMPDIR=$(ROOMY) )$(PYTEST)
-# Handed out a few at a time, or one process would be given everything that is begun first because it takes long.
-SHARED := $(INMEMORY) -n auto --maxschedchunk 4
+# Handed out one at a time, in our order, which begins with what takes longest; tests of a group go to one process
+# (tests/conftest.py says which).
+SHARED := $(INMEMORY) -n auto --dist loadgroup --no-loadscope-reorder
 # More for pytest or the script behind a target: make test ARGS="-k lease -x"
 ARGS   ?=
 # Where the tests are that measure time: to collect the others with them would take longer than some of these do.

@@ -42,15 +42,23 @@ _LONGEST = (
     "test_a_fleet_with_one_in_five_misbehaving",
     "test_the_reference_failure",
 )
+_SHORT = ("tests/domain/", "tests/golden/", "tests/settings/", "tests/tidy/", "tests/timing/")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse a `row` mark that names no row of the mission: a typo would leave the row without its proof.
 
-    What takes longest is begun first, or all processes but one would wait for it at the end.
+    What takes longest is begun first, or all processes but one would wait for it at the end. Tests that share a
+    browser, or what their module makes, run in one process (`--dist loadgroup`), or each process would make it; and so
+    do those of one module of the core, which take milliseconds, and of `tests/tidy`, which read all that there is.
     """
     items.sort(key=lambda item: not item.name.startswith(_LONGEST))
     for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("browser"))
+        elif _shares_a_fixture(item) or item.nodeid.startswith(_SHORT):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         for mark in item.iter_markers("row"):
             wrong = [row for row in mark.args if not (isinstance(row, str) and _ROW.fullmatch(row))]
             if wrong or mark.kwargs or not mark.args:
@@ -58,8 +66,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f"{item.nodeid}: row() names {said}; a row looks like 'O4' (one of O F M W C)")
 
 
+def _shares_a_fixture(item: pytest.Item) -> bool:
+    """Whether a fixture is made once for all tests of its module."""
+    known = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return any(fixture.scope == "module" for fixtures in known for fixture in fixtures)
+
+
+def pytest_collection() -> None:
+    """Collecting makes millions of objects and no garbage: looking for it took a sixth of the time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What collecting has made stays until the end: no collection of garbage need look through it again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interfaces.cli.upkeep import run
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "data_job.py"
 
 
@@ -51,10 +53,9 @@ def test_the_command_line_knows_the_job_and_its_steps(tmp_path: Path) -> None:
     assert job(tmp_path, "--crash-in", "merge").returncode == -9
 
     def allswell(*words: str) -> str:
-        command = [sys.executable, "-m", "allswell", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+        done = run(*words, cwd=tmp_path)
+        assert done.code == 0, done.err + done.out
+        return done.out
 
     assert "daily sales" in allswell("runs")
     listed = allswell("tasks", "--state", "done")

@@ -7,9 +7,10 @@ import pytest
 from tests.sim.mutants_of_the_mesh import MESH_MUTANTS
 from tests.support.sim_mesh import simulate_mesh
 
-REQUESTS = int(os.environ.get("ALLSWELL_MESH_REQUESTS", "700"))
-SEEDS = (8, 3, 4, 1, 2, 5)
-"""Of planted bugs: the first two find those soonest that are rare."""
+REQUESTS = int(os.environ.get("ALLSWELL_MESH_REQUESTS", "400"))
+"""In 400 everything there is to meet is met; `make sim` has 100,000."""
+SEEDS = (8, 3, 2, 4, 1, 5)
+"""Of planted bugs: the first three find those soonest that are rare."""
 
 
 @pytest.mark.row("M2", "M3", "M5", "M6", "M7", "M8")

@@ -80,7 +80,7 @@ def ask_anthropic(clients: Clients, *, stream: bool = False, timeout: float = 5.
         with messages.stream(model="m", max_tokens=9, messages=HELLO) as events:
             return "".join(events.text_stream)
     (block,) = messages.create(model="m", max_tokens=9, messages=HELLO).content
-    return block.text  # type: ignore[union-attr]
+    return block.text
 
 
 ASK = [ask_openai, ask_anthropic]
@@ -133,7 +133,7 @@ def test_headers_arrive_as_they_were_told(clients: Clients, ask: Ask) -> None:
     clients.provider.script(rate_limited("Sun, 06 Nov 1994 08:49:37 GMT", ms=250))
     with pytest.raises((openai.RateLimitError, anthropic.RateLimitError)) as caught:
         ask(clients)
-    headers = caught.value.response.headers  # type: ignore[attr-defined]
+    headers = caught.value.response.headers
     assert headers["retry-after"] == "Sun, 06 Nov 1994 08:49:37 GMT"
     assert headers["retry-after-ms"] == "250"
 

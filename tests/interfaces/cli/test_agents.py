@@ -107,7 +107,8 @@ def test_a_claim_in_words_says_what_to_type_next(cli: Console) -> None:
 def test_failing_and_what_follows(cli: Console) -> None:
     cli.submit("flaky", "--service", "api")
     cli.claim()
-    assert "flaky can be claimed again in " in cli.ok("fail", "reset", "--class", "network").out
+    reset = ("fail", "reset", "--class", "network", "--retry-after", "1m")  # its own pause may be over when it is told
+    assert "flaky can be claimed again in " in cli.ok(*reset).out
     cli.submit("wrong")
     cli.claim()
     assert cli.ok("fail", "no such page", "--class", "not_found", "--json").json["state"] == "failed"

@@ -14,6 +14,7 @@ import pytest
 
 from allswell.interfaces.chat.agentchat import read_key
 from allswell.testing.chat import ChatRules, ChatServer
+from tests.interfaces.cli.upkeep import environment, run_with
 from tests.interfaces.views.outside import check
 from tests.runtime.attempt.stage import git
 
@@ -34,15 +35,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def allswell(folder: Path, *args: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "allswell", *args],
-        cwd=folder,
-        input=given,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ran = run_with(environment(), *args, cwd=folder, given=given)
+    return subprocess.CompletedProcess(args, ran.code, ran.out, ran.err)
 
 
 @pytest.mark.row("C8")

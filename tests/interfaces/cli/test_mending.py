@@ -22,7 +22,7 @@ from allswell.engine.watch import Watch
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.flow_scene import write
 from tests.interfaces.cli.test_sinks import SECRET, leave, set_up
-from tests.interfaces.cli.upkeep import HOUR, MINUTE, Shifted, change, environment, watch_at
+from tests.interfaces.cli.upkeep import HOUR, MINUTE, Shifted, change, environment, run_with, watch_at
 from tests.runtime.process.stage import until
 from tests.support.fakes import WebhookReceiver
 
@@ -313,20 +313,14 @@ SPEC = "name: shop\ncomponents:\n  - name: db\n"
 
 def test_a_build_without_a_coordinator_is_coordinated_again_as_it_was_started(cli: Console) -> None:
     (cli.folder / "spec.yaml").write_text(SPEC)
-    words = [sys.executable, "-m", "allswell", "coordinate", "spec.yaml", "--stdio", "--human", "ada", "--limit", "3h"]
-    lines = "a: CLAIM db\n"
-    first = subprocess.run(
-        words, cwd=cli.folder, env=environment(), input=lines, capture_output=True, text=True, check=False
-    )
-    assert first.returncode == 1, first
+    words = ("coordinate", "spec.yaml", "--stdio", "--human", "ada", "--limit", "3h")
+    first = run_with(environment(), *words, cwd=cli.folder, given="a: CLAIM db\n")
+    assert first.code == 1, first
     found = concerns(cli)["stopped"]
     assert found["command"] == "allswell coordinate spec.yaml --stdio --human ada --limit 3h"
     rest = "a: READY db https://x/1\nb: AUDIT db PASS\n"
-    given = [sys.executable, "-m", *shlex.split(found["command"])]
-    again = subprocess.run(
-        given, cwd=cli.folder, env=environment(), input=rest, capture_output=True, text=True, check=False
-    )
-    assert again.returncode == 0, again
+    again = run_with(environment(), *shlex.split(found["command"])[1:], cwd=cli.folder, given=rest)
+    assert again.code == 0, again
     assert "stopped" not in concerns(cli)
 
 

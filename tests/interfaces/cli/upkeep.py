@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from fcntl import ioctl
 from pathlib import Path
 from typing import IO
@@ -49,11 +50,32 @@ def run(*args: str, cwd: Path, **env: str) -> Ran:
     return run_with(environment(**env), *args, cwd=cwd)
 
 
-def run_with(env: Mapping[str, str], *args: str, cwd: Path) -> Ran:
-    """The same, with nothing else in its environment."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as nothing:
-        code = _run(args, cwd, env, (nothing.fileno(), out.fileno(), err.fileno()))()
+def run_with(env: Mapping[str, str], *args: str, cwd: Path, given: str = "") -> Ran:
+    """The same, with nothing else in its environment; it may be given something on its standard input, by a pipe."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, _input(given) as stdin:
+        code = _run(args, cwd, env, (stdin, out.fileno(), err.fileno()))()
         return Ran(code, *(_read(stream) for stream in (out, err)))
+
+
+@contextmanager
+def _input(given: str) -> Iterator[int]:
+    if not given:
+        with Path(os.devnull).open() as nothing:
+            yield nothing.fileno()
+        return
+    ours, theirs = os.pipe()
+
+    def write() -> None:
+        with suppress(BrokenPipeError), os.fdopen(theirs, "w") as pipe:
+            pipe.write(given)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield ours
+    finally:
+        os.close(ours)  # what is not read by now is not written either
+        writer.join()
 
 
 def _read(stream: IO[bytes]) -> str:

@@ -2,15 +2,14 @@
 
 import asyncio
 import json
-import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.interfaces.cli.upkeep import run
 from tests.interfaces.http.served import Served, make_keys, started
 from tests.interfaces.http.test_api import LEASE, claim, fits, submit
 from tests.patience import SECONDS
@@ -40,9 +39,8 @@ def failed(served: Served) -> str:
 def typed(store: str, *words: str, cwd: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """A command line on a store, which may be a server."""
     name = words[:2] if words[0] == "worker" else words[:1]
-    command = [sys.executable, "-m", "allswell", *name, "--store", store, *words[len(name) :]]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("ALLSWELL_")} | env
-    return subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=SECONDS, check=False)
+    ran = run(*name, "--store", store, *words[len(name) :], cwd=Path(cwd or "."), **env)
+    return subprocess.CompletedProcess(words, ran.code, ran.out, ran.err)
 
 
 def test_receipts_logs_and_diffs(served: Served, failed: str) -> None:

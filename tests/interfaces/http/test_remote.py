@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.remote import wire
 from allswell.remote.backend import RemoteBackend, RemoteRecords
 from allswell.remote.discovery import key_from
+from tests.interfaces.cli.upkeep import run
 from tests.interfaces.http.served import Served, make_keys, started
 from tests.patience import SECONDS
 
@@ -150,12 +148,10 @@ def test_a_key_is_not_sent_in_the_open(url: str, told: str, monkeypatch: pytest.
 
 def typed(served: Served, key: str, *words: str, code: int = 0, folder: Path | None = None) -> str:
     """A command at the server's store, in a process of its own."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ALLSWELL_")}
-    env |= {"ALLSWELL_KEY": served.keys[key], "ALLSWELL_STORE": served.url}
-    command = [sys.executable, "-m", "allswell", *words]
-    said = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert said.returncode == code, (words, said)
-    return said.stdout
+    env = {"ALLSWELL_KEY": served.keys[key], "ALLSWELL_STORE": served.url}
+    said = run(*words, cwd=folder or Path.cwd(), **env)
+    assert said.code == code, (words, said)
+    return said.out
 
 
 def test_a_fleet_is_joined_with_a_key(served: Served, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from allswell.domain.question import AnswerAction, Option
 from allswell.engine.watch import Watch
 from allswell.store.sqlite import SqliteStore
 from allswell.timing.clock import SystemClock
-from tests.patience import SECONDS
+from tests.interfaces.cli.upkeep import environment, run_with
 
 MINUTE = 60_000
 HOSTILE = "<script>alert('agent')</script><img src=x onerror=alert(1)>"
@@ -171,8 +171,7 @@ def work(folder: Path) -> None:
 
 
 def _allswell(folder: Path, *words: str, said: str = "") -> None:
-    command = [sys.executable, "-m", "allswell", *words]
-    subprocess.run(command, cwd=folder, input=said, text=True, capture_output=True, check=False, timeout=SECONDS)
+    run_with(environment(), *words, cwd=folder, given=said)
 
 
 if __name__ == "__main__":

@@ -237,10 +237,13 @@ AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"
 """axe-core, as the package has it that is named with its version among what tests need."""
 
 
-async def faults(page: Page) -> list[str]:
-    """What axe-core finds that keeps somebody out."""
+async def faults(page: Page, *rules: str) -> list[str]:
+    """What axe-core finds that keeps somebody out, by all of its rules or by some."""
     await page.evaluate(AXE)
-    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    options: dict[str, object] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = list(rules)
+    found = await page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{one['id']}: {one['help']}: {[node['html'][:160] for node in one['nodes']]}"
         for one in found["violations"]

@@ -62,6 +62,8 @@ def test_a_task_follows_what_it_prints_and_its_end(browser: TestBrowser, night: 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_everybody_can_use_them_on_a_phone_too(browser: TestBrowser, night: Served, dark: bool) -> None:
+    """The themes differ in nothing but colours, so in the dark axe-core looks at nothing else."""
+    rules = ("color-contrast",) if dark else ()
     visit = logged_in(night)
     flaky = night.ok("GET", "/tasks?name=test", key="viewer")["tasks"][0]["task_id"]
     mended = task_of(night, "mend the lexer")
@@ -71,7 +73,7 @@ def test_everybody_can_use_them_on_a_phone_too(browser: TestBrowser, night: Serv
             await page.goto(f"{night.url}{path}")
             for one in await page.locator("main details:not([open]) > summary").element_handles():
                 await one.click()
-            assert await faults(page) == [], path
+            assert await faults(page, *rules) == [], path
             assert await page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], path
 
     browser.play(scene, cookies=visit.jar(), viewport=PHONE, dark=dark)

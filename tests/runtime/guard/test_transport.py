@@ -87,7 +87,7 @@ def ask_openai(provider: Provider, guard: Guard) -> str:
 def ask_anthropic(provider: Provider, guard: Guard) -> str:
     with anthropic_client(provider, guard) as client:
         (block,) = client.messages.create(model="m", max_tokens=9, messages=HELLO).content
-        return block.text  # type: ignore[union-attr]
+        return block.text
 
 
 def stream_openai(provider: Provider, guard: Guard) -> str:
@@ -120,7 +120,7 @@ async def _aask_anthropic(provider: Provider, guard: Guard) -> str:
     async with async_http(guard) as http:
         client = anthropic.AsyncAnthropic(base_url=provider.url, api_key="k", http_client=http, max_retries=0)
         (block,) = (await client.messages.create(model="m", max_tokens=9, messages=HELLO)).content
-        return block.text  # type: ignore[union-attr]
+        return block.text
 
 
 async def _astream_openai(provider: Provider, guard: Guard) -> str:
