@@ -32,8 +32,8 @@ from allswell.runtime.process.apart.stops import FOLLOW
 from allswell.runtime.process.apart.tree import freeze, look, send, start_of
 from allswell.runtime.process.apart.wire import PID_BYTES, Message, Unpacker, pack
 from allswell.runtime.process.command import EndCause, ProcessResult, StreamEnd, WardenCommand, marked, not_started
-from allswell.runtime.process.identity import TreeMarks, TreeRecord, new_record, survivors_of, wake
-from allswell.runtime.process.leftovers import end_left_over
+from allswell.runtime.process.identity import TreeMarks, TreeRecord, new_record, survivors_of
+from allswell.runtime.process.leftovers import end_left_over, wake
 
 # The supervisor's side of the warden: started on first need, started again when it was killed.
 #

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 from collections.abc import Iterable
 from functools import cache
@@ -15,7 +14,7 @@ import msgspec
 
 from allswell.domain.agents.status import Survivor, short_command
 from allswell.runtime.host import boot_id
-from allswell.runtime.process.apart.tree import lives, look, read, send, start_of, state_of
+from allswell.runtime.process.apart.tree import lives, look, read, start_of, state_of
 
 MARKER = "ALLSWELL_MARKER"
 """The variable by which every process of a tree can be known, as long as it is not unset."""
@@ -49,16 +48,6 @@ def pid_namespace() -> str:
 def new_record(marker: str) -> TreeRecord:
     """A record of a tree that is about to start."""
     return TreeRecord(boot_id(), pid_namespace(), marker)
-
-
-def wake(record: TreeRecord) -> None:
-    """Continue the reaper and the warden of a tree, if they were stopped: only the tree itself would do that."""
-    if record.boot_id != boot_id() or record.pid_namespace != pid_namespace():
-        return
-    for pid, start in ((record.warden, record.warden_start), (record.reaper, record.reaper_start)):
-        seen = look(pid) if pid else None
-        if seen is not None and seen.state == "T" and seen.start == start:
-            send(pid, start, signal.SIGCONT)
 
 
 # What was seen of a tree while it was watched, and who of it still runs.

@@ -37,7 +37,7 @@ from allswell.domain.agents.status import Survivor
 from allswell.errors import Refused
 from allswell.runtime.host import boot_id
 from allswell.runtime.process.apart.tree import ProcessSeen, below, lives, living, look, read, send, start_of, state_of
-from allswell.runtime.process.identity import MARKER, TreeMarks, TreeRecord, pid_namespace, survivors_of, wake
+from allswell.runtime.process.identity import MARKER, TreeMarks, TreeRecord, pid_namespace, survivors_of
 
 _KILLING = 5.0
 """Seconds of killing after which those who still live are reported."""
@@ -76,6 +76,16 @@ def working_in(folder: str, record: TreeRecord) -> tuple[Survivor, ...]:
         if inside and pid not in ourselves and seen is not None and seen.start >= record.reaper_start > 0:
             found.append(pid)
     return survivors_of(found)
+
+
+def wake(record: TreeRecord) -> None:
+    """Continue the reaper and the warden of a tree, if they were stopped: only the tree itself would do that."""
+    if record.boot_id != boot_id() or record.pid_namespace != pid_namespace():
+        return
+    for pid, start in ((record.warden, record.warden_start), (record.reaper, record.reaper_start)):
+        seen = look(pid) if pid else None
+        if seen is not None and seen.state == "T" and seen.start == start:
+            send(pid, start, signal.SIGCONT)
 
 
 def find_left_over(record: TreeRecord) -> LeftoverTree:
