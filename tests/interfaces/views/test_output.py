@@ -265,11 +265,11 @@ def errors(typed: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
         assert told is None or (told["code"], told["hint"][:9]) == ("usage", "`allswell")
     assert typed("check", "x" * 5_000, code=2)["error"]["kind"] == "refused"
 
-    def broken(_url: str) -> None:
+    def broken(_context: object) -> None:
         raise RuntimeError("a wheel came off")
 
     with monkeypatch.context() as patch:
-        patch.setattr("allswell.interfaces.cli.commands.status._is_there", broken)
+        patch.setattr("allswell.interfaces.cli.commands.status.bare", broken)
         told = typed(code=1)["error"]
     assert (told["kind"], told["code"]) == ("bug", "bug")
     assert told["message"] == "this is a bug of Allswell's: RuntimeError: a wheel came off"
