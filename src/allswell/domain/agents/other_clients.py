@@ -8,7 +8,10 @@ ends with exit code 0 behind that call: its last step has a reason by which its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
 
 from allswell.domain.agents.checkpoint import holds_checkpoint
 from allswell.domain.agents.cost import expense_of, from_usd, number_of
@@ -46,6 +49,8 @@ def line_of_other(line: WireLine) -> AgentLine | None:
 
 # --- Gemini -----------------------------------------------------------------------------------------------------------
 
+_CODE = re.compile(r'\[API Error: .{0,40}"code": ?([45]\d\d)\b', re.DOTALL)
+"""The status of Google's answer, as it stands in the error that Gemini hands on."""
 _GEMINI_TYPES = ("init", "message", "tool_use", "tool_result", "error", "result")
 
 
@@ -69,11 +74,27 @@ def _gemini(wire: WireLine) -> AgentLine:
             events = (Trouble(words_of(wire.message if isinstance(wire.message, str) else "")),)
         case "result":
             told = brought_by(wire.error) or "it reports an error"
-            failure = provider_failure(class_of_answer(None, told), told, None) if wire.status == "error" else None
+            answered = _CODE.search(told[:2_000])
+            status = None if answered is None else int(answered[1])
+            failure = provider_failure(class_of_answer(status, told), told, status) if wire.status == "error" else None
             events = (TurnEnded(failure, expense_of(None, wire.stats)),)
         case _:
             pass
     return AgentLine("gemini", kind, step, wire.session_id or None, events)
+
+
+_STOPPED = ("Loop detected", "Maximum session turns")
+"""With what Gemini says that it stops by itself, in front of a last line that says that all went well."""
+
+
+def stopped_by_itself(before: AgentLine, last: AgentLine) -> AgentLine:
+    """The last line, which is not done where the line before it says that Gemini has stopped by itself."""
+    text = next((event.text for event in before.events if isinstance(event, Trouble)), "")
+    if before.dialect != "gemini" or not text.startswith(_STOPPED) or last.what != "result":
+        return last
+    failure = Failure(ErrorClass.TRANSIENT, f"it stopped by itself: {text}")
+    events = [replace(event, failure=failure) if isinstance(event, TurnEnded) else event for event in last.events]
+    return replace(last, events=tuple(events))
 
 
 # --- opencode ---------------------------------------------------------------------------------------------------------
