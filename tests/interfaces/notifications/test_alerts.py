@@ -214,10 +214,9 @@ def test_buttons_of_discord_are_cards_with_a_link(chat: ChatReceiver) -> None:
     assert LINK.fullmatch(words["url"])
 
 
-@pytest.mark.parametrize("more", ["?template=/nowhere/x.json", "?ping=@here"])
-def test_a_route_that_says_itself_what_it_shows_has_links_as_text(chat: ChatReceiver, more: str) -> None:
-    route = AlertRoute(chat.discord() + (more if "ping" in more else ""), {}, "here")
-    assert route.buttons == (0 if "ping" in more else 5)
+@pytest.mark.parametrize("more, buttons", [("", 5), ("?ping=@here", 0)])
+def test_a_route_that_says_itself_what_it_shows_has_links_as_text(chat: ChatReceiver, more: str, buttons: int) -> None:
+    assert AlertRoute(chat.discord() + more, {}, "here").buttons == buttons
 
 
 def test_what_is_too_long_for_a_service_goes_out_in_parts(chat: ChatReceiver) -> None:
