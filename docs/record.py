@@ -1,6 +1,7 @@
 """Record what commands really show at a terminal, as pictures below docs/images: demo, watch, why and watch-live.
 
 python docs/record.py [NAME…]
+ALLSWELL_CLIENTS=.clients/node_modules/.bin python docs/record.py first-merge    (the README, with the real Claude Code)
 
 The story behind `watch` and `why` is that of their tests: an hour ago a small fleet was at work.
 """
@@ -28,6 +29,7 @@ IMAGES = ROOT / "docs" / "images"
 COLUMNS = 108
 COMMANDS = {"demo": ("demo",), "watch": ("watch", "--once"), "why": ("why", "deploy")}
 LIVE = "watch-live"
+FIRST_MERGE = "first-merge"
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # nothing is fetched to look at a picture
 _FOLDER = re.compile(r"/\S*?/allswell-demo-\w+")
 
@@ -65,9 +67,22 @@ def _play(folder: Path) -> None:
 
 def record(name: str, folder: Path) -> None:
     """Write one picture."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(Text.from_ansi(recorded(COMMANDS[name], folder)), soft_wrap=False)
     title = " ".join(("allswell", *(word for word in COMMANDS[name] if not word.startswith("-"))))
+    _draw(name, recorded(COMMANDS[name], folder), title)
+
+
+def record_first_merge(folder: Path) -> None:
+    """Write the picture of the README's first commands, typed by a new user."""
+    sys.path.insert(0, str(ROOT))
+    from tests.clients.first_merge import played
+
+    _draw(FIRST_MERGE, played(folder)[1], "from nothing to a merged branch")
+
+
+def _draw(name: str, shown: str, title: str) -> None:
+    """Write what a terminal shows as a picture."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi(shown), soft_wrap=False)
     _write(name, console.export_svg(title=title, unique_id="allswell"))
 
 
@@ -104,6 +119,9 @@ def _write(name: str, svg: str) -> None:
 def main(names: list[str]) -> None:
     """Write those that are named, or all."""
     with tempfile.TemporaryDirectory() as folder:
+        if names == [FIRST_MERGE]:
+            record_first_merge(Path(folder))
+            return
         _play(Path(folder))
         for name in names or [*COMMANDS, LIVE]:
             if name == LIVE:

@@ -38,10 +38,10 @@ you cannot decide (ask), and say how it ended (done, fail).
 """The prompt of an agent that has our tools."""
 SERVER = '{"mcpServers":{"allswell":{"command":"allswell","args":["mcp"],"alwaysLoad":true}}}'
 """Our MCP server as Claude Code is told of it: within an attempt it speaks for that attempt."""
-_FROM_ATTEMPT = ("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE")
+FROM_ATTEMPT = ("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE")
 CODEX_SERVER = (
     'mcp_servers.allswell={command="allswell",args=["mcp"],env_vars=['
-    + ",".join(f'"ALLSWELL_{name}"' for name in _FROM_ATTEMPT)
+    + ",".join(f'"ALLSWELL_{name}"' for name in FROM_ATTEMPT)
     + '],default_tools_approval_mode="approve",required=true}'
 )
 """The same for Codex, which hands no variable on to a server that is not named."""

@@ -22,8 +22,8 @@ Sessions = tuple[HumanSession, ...]
 
 def after(before: Sessions, change: Change, at: int, waits: str = "") -> tuple[Sessions, str | None]:
     report = SessionReport(change, replace(ONE, began_at=Millis(at), heard_at=Millis(at), waits=waits), "idle_prompt")
-    sessions, event = reported(before, report)
-    return sessions, None if event is None else event.kind
+    sessions, events = reported(before, report)
+    return sessions, ", ".join(event.kind for event in events) or None
 
 
 def test_that_it_waits_is_told_once_until_it_has_gone_on() -> None:
@@ -48,7 +48,9 @@ def test_that_it_waits_is_told_once_until_it_has_gone_on() -> None:
 
 
 def test_one_that_was_not_heard_of_before_is_listed() -> None:
-    assert after((), "waits", 1_000, "permission")[1] == "agent_waits"
+    sessions, told = after((), "waits", 1_000, "permission")
+    assert told == "human_session_began, agent_waits"
+    assert after(sessions, "begins", 1_001)[1] is None, "the report that it begins was slower"
     assert after((), "goes_on", 1_000)[1] == "human_session_began"
 
 

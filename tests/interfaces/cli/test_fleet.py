@@ -58,6 +58,33 @@ def test_up_works_everything_off(cli: Console) -> None:
     assert "supervisor_stopped" in told
 
 
+_EXTRAS = (
+    *("acp", "apprise", "cryptography", "httpcore", "httpx", "jinja2", "mcp", "notion_client", "opentelemetry", "pgmq"),
+    *("prometheus_client", "psycopg", "psycopg_pool", "standardwebhooks", "starlette", "textual", "uvicorn"),
+    *("websockets", "yaml"),
+)
+_BARE = f"import sys; sys.modules.update(dict.fromkeys({_EXTRAS!r})); from allswell.interfaces.cli import main; main()"
+
+
+def test_without_any_extra_a_fleet_works_and_is_looked_at(cli: Console) -> None:
+    """`uv tool install .` brings no extra: what needs one says so, and all else does without."""
+
+    def typed(*words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", _BARE, *words], cwd=cli.folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, (words, done)
+        assert "bug of Allswell" not in done.stderr
+        return done.stdout + done.stderr
+
+    (cli.folder / "allswell.toml").write_text(f"[agents.shell]\n{DO}\n")
+    typed("submit", "n0")
+    assert "has done “n0”" in typed("up", "--drain")
+    for words in ([], ["doctor"], ["show", "n0"], ["why", "n0"], ["agents"], ["events"], ["run", "--", "true"]):
+        typed(*words)
+    assert "webhooks need the extra `sinks`" in typed("sinks", "run", code=2)
+
+
 def test_up_tells_what_happens_as_a_person_would(cli: Console) -> None:
     command = json.dumps(["sh", "-c", "echo half > half.txt; echo 'no such table' >&2; exit 7", "{name}{prompt}"])
     (cli.folder / "allswell.toml").write_text(f"[agents.shell]\ncommand = {command}\n")

@@ -36,7 +36,7 @@ from allswell.interfaces.notifications.webhook import AGENT
 from allswell.store.memory import MemoryStore
 from tests.engine.stage import Stage, play
 from tests.patience import SECONDS
-from tests.support.fakes import AlertReceiver, Hang, NtfyReceiver, StandIn, Status
+from tests.support.fakes import AlertReceiver, ChatReceiver, Hang, NtfyReceiver, StandIn, Status
 
 AT = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 ASKED = Event(
@@ -169,6 +169,64 @@ def test_buttons_of_ntfy_are_its_own_whatever_an_agent_calls_an_option() -> None
     assert {button.action for button in notice.buttons} == {"view"}
     assert all(button.url.startswith("https://watch.example.org/answer/") for button in notice.buttons)
     assert len(notice.buttons[0].label) == 60
+
+
+ORIGIN = "https://watch.example.org"
+LINK = re.compile(rf"{ORIGIN}/answer/[\w-]{{80,120}}")
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatReceiver]:
+    with ChatReceiver(monkeypatch) as chat:
+        yield chat
+
+
+def test_buttons_of_slack_are_blocks_whatever_a_question_is(chat: ChatReceiver) -> None:
+    text = "Which <way>, *left* & right? {{app_title}} <!channel>\n" + "How it came to this. " * 90
+    told_of_questions([text], ORIGIN, chat, routes={"info": (chat.slack(),)})
+    ((part,),) = [message["attachments"] for message in chat.taken]
+    assert part["fallback"] == "A question about deploy"
+    header, *sections, actions = part["blocks"]
+    assert header["text"] == {"type": "plain_text", "text": "A question about deploy", "emoji": False}
+    shown = "\n".join(section["text"]["text"] for section in sections)
+    assert shown.startswith("Which &lt;way&gt;, *left* &amp; right? {{app_title}} &lt;\u200b!channel&gt;")
+    assert {section["text"]["type"] for section in sections} == {"plain_text"}, "nothing of it is markup"
+    assert "allswell answer q_" in shown
+    assert "/answer/" not in shown, "what has a button needs no line"
+    left, words = actions["elements"]
+    assert left["text"]["text"].startswith("Left, at 50%22,%22 and on on")
+    assert words["text"] == {"type": "plain_text", "text": "Answer in words", "emoji": False}
+    assert LINK.fullmatch(left["url"])
+    assert LINK.fullmatch(words["url"])
+
+
+def test_buttons_of_discord_are_cards_with_a_link(chat: ChatReceiver) -> None:
+    told_of_questions(["Which way? @everyone {{app_title}}"], ORIGIN, chat, routes={"info": (chat.discord(),)})
+    (message,) = chat.taken
+    text, left, words = message["embeds"]
+    assert message["content"] == "A question about deploy"
+    assert text["description"].startswith("Which way? @\u200beveryone {{app_title}}")
+    assert "/answer/" not in text["description"]
+    assert message["allowed_mentions"] == {"parse": []}
+    assert left["title"].startswith("Left, at 50%22,%22 and on on")
+    assert (words["title"], words["description"]) == ("Answer in words", "it goes on, with your answer")
+    assert LINK.fullmatch(left["url"])
+    assert LINK.fullmatch(words["url"])
+
+
+@pytest.mark.parametrize("more, buttons", [("", 5), ("?ping=@here", 0)])
+def test_a_route_that_says_itself_what_it_shows_has_links_as_text(chat: ChatReceiver, more: str, buttons: int) -> None:
+    assert AlertRoute(chat.discord() + more, {}, "here").buttons == buttons
+
+
+def test_what_is_too_long_for_a_service_goes_out_in_parts(chat: ChatReceiver) -> None:
+    """Discord refuses more than 2,000 characters; ten alerts together have more, and so has one with its links."""
+    texts = [f"Which way, {number}? {'Think of it. ' * 100}" for number in range(3)]
+    told_of_questions(texts, ORIGIN, chat, routes={"info": (chat.discord(),)})
+    asyncio.run(asyncio.to_thread(chat.wait_for, 4, SECONDS))
+    said = "".join(message["content"] for message in chat.taken)
+    assert all(f"Which way, {number}?" in said for number in range(3))
+    assert len(LINK.findall(said)) == 6
 
 
 @pytest.mark.parametrize("about", [{"origin": None}, {"hears": ("mesh", "question_asked")}])

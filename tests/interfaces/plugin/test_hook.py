@@ -1,4 +1,4 @@
-"""The hook of the plugin, started as Claude Code starts it, with events as it sent them."""
+"""The hook of the plugin, started as Claude Code and Codex start it, with events as they sent them."""
 
 import asyncio
 import json
@@ -22,31 +22,39 @@ from tests.runtime.attempt.stage import Stage, stage
 
 HOOK = hook.__file__
 OURS = "mcp__plugin_allswell_allswell__"
-RECORDED = {
-    event["hook_event_name"]: event
-    for event in map(json.loads, (CAPTURED / "claude-hooks.jsonl").read_text().splitlines())
-}
+
+
+def recorded(client: str) -> dict[str, dict[str, Any]]:
+    lines = (CAPTURED / f"{client}-hooks.jsonl").read_text().splitlines()
+    return {event["hook_event_name"]: event for event in map(json.loads, lines)}
+
+
+RECORDED = recorded("claude")
 """One event of each kind, as Claude Code 2.1.197 sent it."""
+CODEX = recorded("codex")
+"""The same of Codex 0.169.0; its own scene in tests/clients holds them to it."""
 START = [sys.executable, "-I", "-S", HOOK]
 
 
 class Session:
-    """A session of Claude Code, as far as its hooks can tell."""
+    """A session of a client, as far as its hooks can tell."""
 
-    def __init__(self, folder: Path, **env: str) -> None:
+    def __init__(self, folder: Path, client: str = "claude", **env: str) -> None:
+        self.client = client
         self.shell = Shell(folder, os.urandom(8).hex())
         self.env = {**self.shell.env, "CLAUDE_PLUGIN_DATA": str(folder / "data"), **env}
 
     def tells(self, event: str, **fields: object) -> dict[str, Any]:
         """What the hook answers to an event."""
-        answer: dict[str, Any] = json.loads(self.hears(json.dumps({**RECORDED[event], **fields}).encode()) or "{}")
+        sent = {"claude": RECORDED, "codex": CODEX}[self.client][event]
+        answer: dict[str, Any] = json.loads(self.hears(json.dumps({**sent, **fields}).encode()) or "{}")
         return answer
 
     def hears(self, text: bytes) -> str:
         """What the hook prints when it is given this; it never fails."""
         allswell = [sys.executable, "-P", "-m", "allswell"]
         done = subprocess.run(
-            [*START, *allswell],
+            [*START, self.client, *allswell],
             input=text,
             cwd=self.shell.folder,
             env=self.env,
@@ -64,8 +72,9 @@ class Session:
 # --- a session that has claimed a task --------------------------------------------------------------------------------
 
 
-def test_a_session_checks_in_by_working_and_stops_when_it_has_let_go(tmp_path: Path) -> None:
-    session = Session(tmp_path)
+@pytest.mark.parametrize("client", ["claude", "codex"])
+def test_a_session_checks_in_by_working_and_stops_when_it_has_let_go(tmp_path: Path, client: str) -> None:
+    session = Session(tmp_path, client)
     shell = session.shell
     id_ = shell("submit", "write it").stdout.strip()
     assert session.uses("Bash") == {}
@@ -100,6 +109,25 @@ def test_a_session_that_has_lost_its_lease_is_stopped(tmp_path: Path) -> None:
     assert session.uses("Edit") == {}, "there is nothing left to be lost"
 
 
+def test_codex_goes_on_after_that_and_is_refused_every_call_until_its_next_prompt(tmp_path: Path) -> None:
+    session = Session(tmp_path, "codex")
+    shell = session.shell
+    id_ = shell("submit", "write it").stdout.strip()
+    claim = shell.json("claim", "--agent", "ada")
+    assert session.tells("PreToolUse") == {}
+    session.uses(f"{OURS}claim", {"structuredContent": {"claims": [claim]}})
+    shell("cancel", id_)
+    assert session.uses("Bash")["continue"] is False
+    for _ in range(2):
+        answer = session.tells("PreToolUse")["hookSpecificOutput"]
+        assert (answer["hookEventName"], answer["permissionDecision"]) == ("PreToolUse", "deny")
+        assert "Stop working" in answer["permissionDecisionReason"]
+    assert session.tells("PreToolUse", session_id="another") == {}
+    assert session.tells("UserPromptSubmit") == {}
+    assert session.tells("PreToolUse") == {}
+    assert [path.name for path in (tmp_path / "data").iterdir()] == []
+
+
 # --- harmless ---------------------------------------------------------------------------------------------------------
 
 
@@ -117,17 +145,18 @@ def test_where_the_watch_cannot_be_reached_the_work_goes_on(tmp_path: Path) -> N
     ids=["nothing", "no JSON", "a list", "a number", "deep", "a path", "no Unicode"],
 )
 @pytest.mark.parametrize("socket", [{}, {"ALLSWELL_SOCKET": "/nowhere/s"}], ids=["alone", "a supervisor that is gone"])
+@pytest.mark.parametrize("client", ["claude", "codex"])
 def test_whatever_it_is_given_it_says_nothing_and_does_not_fail(
-    tmp_path: Path, text: bytes, socket: dict[str, str]
+    tmp_path: Path, text: bytes, socket: dict[str, str], client: str
 ) -> None:
-    assert Session(tmp_path, **socket).hears(text) == ""
+    assert Session(tmp_path, client, **socket).hears(text) == ""
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_it_imports_nothing_that_takes_long() -> None:
     """A call of a tool waits for it: of the package nothing is imported, and of the library little."""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-X", "importtime", HOOK], input=b"{}", capture_output=True, check=True
+        [sys.executable, "-I", "-S", "-X", "importtime", HOOK, "codex"], input=b"{}", capture_output=True, check=True
     )
     names = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
     assert "json" in names
@@ -141,21 +170,53 @@ def test_the_plugin_is_what_claude_code_reads() -> None:
     for (group,), *_ in zip(hooks.values(), strict=True):
         (one,) = group["hooks"]
         assert one["command"] == sys.executable
-        assert one["args"][:3] == ["-I", "-S", "${CLAUDE_PLUGIN_ROOT}/hooks/hook.py"], "no shell, nothing of the folder"
+        hook_words = ["-I", "-S", "${CLAUDE_PLUGIN_ROOT}/hooks/hook.py", "claude"]
+        assert one["args"][:4] == hook_words, "no shell, nothing of the folder"
     assert json.loads(files[".claude-plugin/plugin.json"])["name"] == "allswell"
     assert json.loads(files[".mcp.json"])["mcpServers"]["allswell"]["args"][-1] == "mcp"
     assert files["skills/night-watch/SKILL.md"].startswith("---\nname: night-watch\n")
     assert ".mcp.json" not in files_for("claude", tools=False)
 
 
+def test_the_plugin_is_what_codex_reads(tmp_path: Path) -> None:
+    """It starts the hook by the user's shell, whatever its folder is called, and lets it be for 3 s at the end."""
+    files = files_for("codex", tools=True)
+    hooks = json.loads(files["hooks/hooks.json"])["hooks"]
+    assert set(hooks) == set(EVENTS["codex"]) == set(CODEX)
+    assert {event: group["hooks"][0]["timeout"] for event, (group,) in hooks.items() if event == "SessionEnd"} == {
+        "SessionEnd": 3
+    }
+    command = hooks["PostToolUse"][0]["hooks"][0]["command"]
+    folder = tmp_path / "its ' own $folder"
+    (folder / "hooks").mkdir(parents=True)
+    (folder / "hooks" / "hook.py").write_text("import sys; print(sys.argv[1:])")
+    for shell in ("sh", "bash"):
+        env = {**os.environ, "PLUGIN_ROOT": str(folder)}
+        said = subprocess.run([shell, "-c", command], env=env, capture_output=True, text=True, check=True).stdout
+        assert said.strip() == str(["codex", sys.executable, "-P", "-m", "allswell"])
+    assert json.loads(files[".codex-plugin/plugin.json"])["name"] == "allswell"
+    server = json.loads(files[".mcp.json"])["mcpServers"]["allswell"]
+    assert {"ALLSWELL_SOCKET", "ALLSWELL_SECRET", "ALLSWELL_STORE", "ALLSWELL_KEY"} <= set(server["env_vars"])
+    assert ".mcp.json" not in files_for("codex", tools=False)
+
+
 # --- inside an attempt ------------------------------------------------------------------------------------------------
 
 
 def event(folder: Path, kind: str, **fields: object) -> str:
-    """What a shell types for the hook to hear of an event."""
-    path = folder / f"{kind}-{len(list(folder.iterdir()))}.json"
-    path.write_text(json.dumps({**RECORDED[kind], **fields}))
-    return f"{shlex.join(START)} < {shlex.quote(str(path))}"
+    """What a shell types for the hook to hear of an event of Claude Code's."""
+    return said_to_hook(folder, "claude", {**RECORDED[kind], **fields})
+
+
+def codex_event(folder: Path, kind: str, **fields: object) -> str:
+    """The same of one of Codex's."""
+    return said_to_hook(folder, "codex", {**CODEX[kind], **fields})
+
+
+def said_to_hook(folder: Path, client: str, sent: dict[str, Any]) -> str:
+    path = folder / f"{client}-{len(list(folder.iterdir()))}.json"
+    path.write_text(json.dumps(sent))
+    return f"{shlex.join([*START, client])} < {shlex.quote(str(path))}"
 
 
 async def ended(here: Stage, *typed: str, **limits: int | None) -> AttemptRunner:
@@ -173,6 +234,23 @@ def test_a_call_that_the_hook_reports_is_evidence_of_progress(tmp_path: Path) ->
             assert bytes(here.printed) == b""
             steps = [seen.what for seen in here.seen if seen.sign is EvidenceKind.PROTOCOL]
             assert steps == ["hook: Bash(echo hi)", "hook: Read(/nonexist)"]
+
+    asyncio.run(main())
+
+
+def test_codex_reports_its_calls_and_that_it_waits_for_a_human(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            kinds = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PermissionRequest", "PostToolUse", "Stop")
+            attempt = await ended(here, *[codex_event(tmp_path, kind) for kind in kinds])
+            assert attempt.outcome is not None
+            assert attempt.outcome.end is End.DONE
+            assert bytes(here.printed) == b""
+            steps = [seen.what for seen in here.seen if seen.sign is EvidenceKind.PROTOCOL]
+            assert steps == ["hook: Bash(touch made)"]
+            (waits,) = [one.event async for one in here.watch.events() if one.event.kind == "agent_waits"]
+            assert waits.data["kind"] == "permission_request"
+            assert waits.data["text"] == "Codex needs your permission to use Bash"
 
     asyncio.run(main())
 
@@ -220,6 +298,8 @@ def test_an_attempt_that_has_lost_its_lease_is_stopped_at_its_next_tool(tmp_path
         async with stage(tmp_path) as here:
             attempt = await here.shell(
                 "trap '' TERM; touch up\nwhile [ ! -e lost ]; do sleep 0.02; done\n"
+                f"export CLAUDE_PLUGIN_DATA={tmp_path / 'data'}; "
+                f"{codex_event(tmp_path, 'PostToolUse')} > answer; {codex_event(tmp_path, 'PreToolUse')} > refused\n"
                 f"{event(tmp_path, 'PostToolUse')} > answer; touch answered",
                 grace=5_000,
             )
@@ -233,6 +313,7 @@ def test_an_attempt_that_has_lost_its_lease_is_stopped_at_its_next_tool(tmp_path
             answer = json.loads((here.folder / "answer").read_text())
             assert answer["continue"] is False
             assert "lease on this task is lost" in answer["stopReason"]
+            assert '"deny"' in (here.folder / "refused").read_text(), "Codex has gone on"
 
     asyncio.run(main())
 

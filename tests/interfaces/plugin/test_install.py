@@ -1,4 +1,4 @@
-"""`allswell init claude`: the plugin is one folder, and is taken away again without a trace."""
+"""`allswell init claude` and `codex`: the plugin is one folder, and is taken away again without a trace."""
 
 from pathlib import Path
 
@@ -44,6 +44,57 @@ def test_it_is_installed_again_and_again_and_taken_away_without_a_trace(shell: S
     assert below(home) == [".claude/settings.json"]
     assert "nothing was installed" in shell("init", "claude", "--undo").stdout
     assert not (shell.folder / "allswell.toml").exists()
+
+
+def codex_on_path(shell: Shell, script: str = "exit 0") -> Path:
+    """Stands in for Codex, whose own scenes are in tests/clients: what it was told is in the file."""
+    folder = shell.folder.parent / "bin"
+    folder.mkdir(exist_ok=True)
+    told = folder / "told"
+    (folder / "codex").write_text(f'#!/bin/sh\necho "$*" >> {told}\n{script}\n')
+    (folder / "codex").chmod(0o755)
+    shell.variables["PATH"] = f"{folder}:{shell.env['PATH']}"
+    return told
+
+
+def test_codex_is_told_by_its_own_commands_and_its_settings_are_its_own(shell: Shell, tmp_path: Path) -> None:
+    told, home = codex_on_path(shell), tmp_path / "home"
+    plugin = home / ".codex" / "allswell"
+    dry = shell("init", "codex", "--dry-run").stdout
+    assert f"codex plugin marketplace add {plugin} would be run\ncodex plugin add allswell@allswell would be run" in dry
+    assert not told.exists()
+    assert below(home) == []
+    for _ in range(2):
+        said = shell("init", "codex").stdout
+        assert "Codex runs its hooks once you trust them: start codex, and choose “Trust all and continue”" in said
+        files = [".agents/plugins/marketplace.json", "plugin/.codex-plugin/plugin.json"]
+        assert below(plugin) == [*files, "plugin/hooks/hook.py", "plugin/hooks/hooks.json"]
+    add = [f"plugin marketplace add {plugin}", "plugin add allswell@allswell"]
+    assert told.read_text().splitlines() == add * 2
+    shell("init", "codex", "--tools")
+    assert {"plugin/.mcp.json", "plugin/skills/night-watch/SKILL.md"} <= set(below(plugin))
+    told.unlink()
+    assert "is removed" in shell("init", "codex", "--undo").stdout
+    assert told.read_text().splitlines() == [
+        add[0],
+        "plugin remove allswell@allswell",
+        "plugin marketplace remove allswell",
+    ]
+    assert below(home) == []
+    assert "nothing was installed" in shell("init", "codex", "--undo").stdout
+
+
+def test_where_codex_does_not_take_it_its_own_words_say_why(shell: Shell, tmp_path: Path) -> None:
+    shell.variables["PATH"] = "/nowhere"
+    assert "there is no program 'codex' on PATH" in shell("init", "codex", code=2).stderr
+    assert below(tmp_path / "home") == []
+    del shell.variables["PATH"]
+    codex_on_path(shell, "printf 'WARNING: old\\nError: plugins are disabled\\n  0: <unknown>\\n' >&2; exit 1")
+    said = shell("init", "codex", code=2).stderr
+    assert "did not work: Error: plugins are disabled" in " ".join(said.split())
+    codex_on_path(shell)
+    shell("init", "codex", "--undo")
+    assert below(tmp_path / "home") == []
 
 
 def test_what_is_something_else_is_left_as_it_is(shell: Shell, tmp_path: Path) -> None:

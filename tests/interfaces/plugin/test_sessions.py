@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.interfaces.cli.shell import Shell
-from tests.interfaces.plugin.test_hook import RECORDED, START
+from tests.interfaces.plugin.test_hook import CODEX, RECORDED, START
 from tests.patience import SECONDS
 from tests.runtime.process.stage import until
 
@@ -20,17 +20,19 @@ WAITS = {"message": "Claude needs your permission to use Bash", "notification_ty
 
 
 class Human:
-    """Somebody at a session of Claude Code, as far as its hooks can tell: its process is this one."""
+    """Somebody at a session of a client, as far as its hooks can tell: its process is this one."""
 
-    def __init__(self, folder: Path, home: Path, allswell: list[str]) -> None:
+    def __init__(self, folder: Path, home: Path, allswell: list[str], client: str = "claude") -> None:
+        self.client = client
         self.shell = Shell(folder, os.urandom(8).hex(), {"HOME": str(home), "CLAUDE_CODE_ENTRYPOINT": "cli"})
         self.allswell = allswell
         self.data = home / "data"
 
     def meets(self, kind: str, **fields: object) -> None:
-        event = {**RECORDED.get(kind, RECORDED["Stop"]), "hook_event_name": kind, **fields}
+        known = CODEX if self.client == "codex" else RECORDED
+        event = {**known.get(kind, known["Stop"]), "hook_event_name": kind, **fields}
         done = subprocess.run(
-            [*START, *self.allswell],
+            [*START, self.client, *self.allswell],
             input=json.dumps(event).encode(),
             cwd=self.shell.folder,
             env={**self.shell.env, "CLAUDE_PLUGIN_DATA": str(self.data)},
@@ -74,6 +76,50 @@ def test_it_is_listed_told_once_that_it_waits_and_gone_when_it_has_ended(human: 
     until(lambda: human.listed() == [])
     kinds = [kind for kind in shell.kinds() if kind.startswith(("human_", "agent_"))]
     assert kinds == ["human_session_began", "agent_waits", "human_session_ended"]
+
+
+def record_of(human: Human, source: str) -> str:
+    """Where Codex keeps a session that was started by this."""
+    path = human.shell.folder / f"{source}.jsonl"
+    kept = {"type": "session_meta", "payload": {"cwd": '"source":"cli"', "source": source, "instructions": "x" * 9_000}}
+    path.write_text(json.dumps(kept, separators=(",", ":")) + "\n")
+    return str(path)
+
+
+def test_one_of_codex_is_listed_and_waits_for_a_permission_and_for_its_next_prompt(human: Human) -> None:
+    human.client, shell = "codex", human.shell
+    path = record_of(human, "cli")
+    shell("submit", "anything")
+    human.meets("SessionStart", transcript_path=path)
+    until(lambda: human.health() == "working")
+    assert human.listed()[0]["agent_id"] == "codex:01a1f236"
+    human.meets("UserPromptSubmit", transcript_path=path)
+    human.meets("PreToolUse", transcript_path=path)
+    human.meets("PermissionRequest", transcript_path=path)
+    until(lambda: human.health() == "waiting for a human")
+    assert "Codex needs your permission to use Bash" in human.listed()[0]["evidence"]
+    human.meets("PostToolUse", transcript_path=path)
+    until(lambda: human.health() == "working")
+    human.meets("Stop", transcript_path=path)
+    until(lambda: human.health() == "waiting for a human")
+    human.meets("UserPromptSubmit", transcript_path=path)
+    until(lambda: human.health() == "working")
+    human.meets("SessionEnd", transcript_path=path)
+    until(lambda: human.listed() == [])
+
+
+@pytest.mark.parametrize("source", ["exec", "mcp", "none"])
+def test_one_of_codex_that_a_program_has_started_is_not_listed(human: Human, source: str) -> None:
+    human.client = "codex"
+    mark = human.shell.folder / "started"
+    human.allswell = ["sh", "-c", f'echo "$@" >> {mark}', "sh"]
+    (human.shell.folder / "allswell.toml").write_text("")
+    path = "/nonexist" if source == "none" else record_of(human, source)
+    human.meets("SessionStart", transcript_path=path)
+    human.meets("SessionStart", transcript_path=record_of(human, "cli"), session_id="other")
+    until(mark.exists)
+    until(mark.read_text)
+    assert mark.read_text() == f"session begins --client=codex --id=other --pid={os.getpid()}\n"
 
 
 def test_one_that_was_killed_is_not_listed(human: Human) -> None:

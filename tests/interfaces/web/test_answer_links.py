@@ -79,6 +79,8 @@ def test_a_question_is_answered_from_a_phone_in_two_taps(
 
     async def scene(page: Page) -> None:
         await page.goto(right)  # the first tap
+        await expect(page.get_by_role("heading")).to_have_text("A question")
+        await expect(page.locator(".about")).to_have_text("a fork in the road")
         await expect(page.locator("#question")).to_contain_text("Left or right? <script>")
         button = page.get_by_role("button", name="Turn right")
         box = await button.bounding_box()

@@ -287,7 +287,7 @@ def test_one_that_changed_nothing_and_ends_with_a_question_asks_it_and_is_told_t
     assert "asks waits for an answer about “asks”, and has let go of it" in lines
     wanted = "takes has done “takes it for done”; it changed nothing, and its last message is a question: “All done. Sh"
     assert [line for line in lines if line.startswith(wanted)]
-    assert "it says: “All done. Shall I go on?”. The work is on the branch" in "\n".join(lines)
+    assert "it says: “All done. Shall I go on?” The work is on the branch" in "\n".join(lines)
 
 
 @pytest.mark.parametrize("worktree", [True, False])

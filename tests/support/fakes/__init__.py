@@ -9,7 +9,7 @@ Requests take the acts of the script, one each, in the order in which they arriv
 which is a good answer until it is told otherwise (`always`, and `recover` to end that).
 """
 
-from tests.support.fakes.alert_receiver import AlertReceiver, NtfyReceiver
+from tests.support.fakes.alert_receiver import AlertReceiver, ChatReceiver, NtfyReceiver
 from tests.support.fakes.notion_server import NotionServer
 from tests.support.fakes.server import Answered, Asked, Hang, Lose, Slow, StandIn, Status, Well
 from tests.support.fakes.webhook_receiver import WebhookReceiver
@@ -18,6 +18,7 @@ __all__ = [
     "AlertReceiver",
     "Answered",
     "Asked",
+    "ChatReceiver",
     "Hang",
     "Lose",
     "NotionServer",

@@ -103,23 +103,24 @@ def bounded(session: HumanSession) -> HumanSession | None:
     return replace(session, client=session.client[:_SHOWN], folder=folder, waits=waits)
 
 
-def reported(before: Sequence[HumanSession], report: SessionReport) -> tuple[tuple[HumanSession, ...], Event | None]:
-    """The sessions of a machine after a report, and what the journal says of it, if anything.
+def reported(
+    before: Sequence[HumanSession], report: SessionReport
+) -> tuple[tuple[HumanSession, ...], tuple[Event, ...]]:
+    """The sessions of a machine after a report, and what the journal says of it.
 
-    That one waits is told once, until it has gone on.
+    That one waits is told once, until it has gone on. What is heard of first may be that it waits: each report comes
+    from a process of its own, and they do not arrive in order.
     """
     new = report.session
     known = next((session for session in before if session.session == new.session), None)
     others = tuple(session for session in before if session.session != new.session)
     about = {"folder": new.folder}
     if report.change == "ends":
-        return others, None if known is None else Event("human_session_ended", agent=known.agent, data=about)
-    event = None
+        return others, () if known is None else (Event("human_session_ended", agent=known.agent, data=about),)
+    events = [] if known is not None else [Event("human_session_began", agent=new.agent, data=about)]
     if report.change == "waits" and (known is None or not known.waits):
-        event = Event("agent_waits", agent=new.agent, data={"kind": report.kind, "text": new.waits, **about})
-    elif known is None:
-        event = Event("human_session_began", agent=new.agent, data=about)
+        events += [Event("agent_waits", agent=new.agent, data={"kind": report.kind, "text": new.waits, **about})]
     if known is not None:
         waits = known.waits if report.change == "begins" else new.waits
         new = replace(new, began_at=known.began_at, waits=waits)
-    return (*others, new)[-SESSIONS_MOST:], event
+    return (*others, new)[-SESSIONS_MOST:], tuple(events)

@@ -157,9 +157,9 @@ _WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
 }
 
 
-def cut(text: str) -> str:
-    """As much of a text as an alert shows."""
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def cut(text: str, most: int = LONGEST) -> str:
+    """As much of a text as an alert shows, or a service."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 _CALLS_ALL = re.compile(r"(?<=<)(?=[@!#])|(?<=\])(?=\()|@(?=everyone|here|channel|all\b|[!&]?\d)", re.IGNORECASE)

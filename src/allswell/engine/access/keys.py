@@ -411,6 +411,8 @@ class OfferedAnswer(msgspec.Struct, frozen=True):
     link: AnswerLink
     question: Question
     option: Option
+    about: str
+    """The name of the task that it is about; empty, if it is about none."""
 
 
 class LinkService:
@@ -450,7 +452,10 @@ class LinkService:
         now = await self._watch.now()
         question = await self._watch.views.view_question(NO_QUESTION if link is None else link.question)
         option = None if link is None else option_of_link(link, question, now)
-        return None if link is None or question is None or option is None else OfferedAnswer(link, question, option)
+        if link is None or question is None or option is None:
+            return None
+        row = None if question.task is None else await self._watch.views.view_task(question.task)
+        return OfferedAnswer(link, question, option, "" if row is None else row.task.name)
 
     async def revoke_all(self, by: str = "") -> LinkSecret:
         """Have no link work that was sent before."""

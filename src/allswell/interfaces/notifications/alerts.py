@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -32,6 +35,7 @@ from allswell.domain.notify.alert import (
     Alert,
     AnswerButton,
     alert_for,
+    cut,
     each_cause_once,
     plain_text,
     sentence,
@@ -79,7 +83,7 @@ class AlertRoute:
     @property
     def buttons(self) -> int:
         """How many buttons a message can have here."""
-        return _NTFY_BUTTONS if all(_has_buttons(service) for service in self._apprise) else 0
+        return min(_buttons_of(service) for service in self._apprise)
 
     async def tell(self, severity: Severity, title: str, text: str, buttons: Sequence[AnswerButton] = ()) -> None:
         """Say something; `NotDelivered` if that did not work."""
@@ -91,7 +95,7 @@ class AlertRoute:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(ended.set)
 
-        call = self._threads.call(lambda: _notify(_with_buttons(self._apprise, buttons), _TYPES[severity], title, text))
+        call = self._threads.call(lambda: _notify(self._apprise, _TYPES[severity], title, text, buttons))
         call.tell(tell_loop)
         await ended.wait()
         reason = call.result()
@@ -99,21 +103,20 @@ class AlertRoute:
             raise NotDelivered(DeliveryFailure(reason))
 
 
-def _notify(route: Apprise, kind: str, title: str, text: str) -> str | None:
+def _notify(route: Apprise, kind: str, title: str, text: str, buttons: Sequence[AnswerButton]) -> str | None:
     """Why it did not work, or None."""
     import apprise
 
+    title, text, severity = plain_text(title), plain_text(text), apprise.NotifyType(kind)
     said = _AppriseLog()
     log = logging.getLogger("apprise")
     log.addHandler(said)
     try:
-        # As text: else a mail, Telegram or Slack would read what an agent has written as markup.
-        told = route.notify(
-            body=plain_text(text),
-            title=plain_text(title),
-            notify_type=apprise.NotifyType(kind),
-            body_format=apprise.NotifyFormat.TEXT,
-        )
+        with _with_buttons(route, title, text, buttons) as told_route:
+            # As text: else a mail, Telegram or Slack would read what an agent has written as markup.
+            told = told_route.notify(
+                body=text, title=title, notify_type=severity, body_format=apprise.NotifyFormat.TEXT
+            )
         if told:
             return None
     finally:
@@ -121,17 +124,27 @@ def _notify(route: Apprise, kind: str, title: str, text: str) -> str | None:
     return f"Apprise could not deliver it: {said.lines[0]}" if said.lines else "Apprise could not deliver it"
 
 
-# Buttons, where Apprise has them: for ntfy. For Slack it takes them from a template, which would have to be a file for
-# each message; Discord shows none in what a plain webhook posts; others have one address for a whole message.
+# Buttons, where Apprise has them: each opens a page, and posts nothing itself. ntfy takes them in a header. Slack takes
+# them in the blocks of a template, Discord as titles with a link in the embeds of one: its real buttons need a word in
+# the address that Apprise cannot say. A template is the whole message, as a file, which here lies in memory alone.
 
-_NTFY_BUTTONS = 3
-"""As many as ntfy shows."""
+_BUTTONS_MOST: Mapping[str, int] = {"ntfy": 3, "Slack": 5, "Discord": 5}
+"""As many as each shows at once, or as are good to look at."""
+_OWN = ("&actions=", "&template=", "&ping=", "&mode=workflow", "&mode=trigger")
+"""What a route can say for itself that buttons would take the place of, or that leaves no place for them."""
 _LABEL_MOST = 60
+_SLACK_TITLE = 150
+_SLACK_SECTION = 2_900
+"""Characters of a block of text; Slack refuses the whole message where one has more than 3,000."""
+_DISCORD_TITLE = 250
+_DISCORD_TEXT = 4_000
+"""The same for Discord's embeds: 256 and 4,096."""
 
 
-def _has_buttons(service: NotifyBase) -> bool:
-    """Whether a service shows buttons, and its route has none of its own."""
-    return str(service.service_name) == "ntfy" and "&actions=" not in _url_of(service)
+def _buttons_of(service: NotifyBase) -> int:
+    """How many buttons a service shows; none where its route says what it shows."""
+    url = _url_of(service)
+    return 0 if any(word in url for word in _OWN) else _BUTTONS_MOST.get(str(service.service_name), 0)
 
 
 def _url_of(service: NotifyBase) -> str:
@@ -139,20 +152,74 @@ def _url_of(service: NotifyBase) -> str:
     return str(url)
 
 
-def _with_buttons(route: Apprise, buttons: Sequence[AnswerButton]) -> Apprise:
-    """The same route for one message with buttons, each of which opens a page."""
+@contextmanager
+def _with_buttons(route: Apprise, title: str, text: str, buttons: Sequence[AnswerButton]) -> Iterator[Apprise]:
+    """The same route for one message with buttons."""
     if not buttons:
-        return route
+        yield route
+        return
     import apprise
 
-    # In ASCII, since it travels as a header, and without what Apprise decodes, more than once, in a URL: else a label,
-    # which may be an agent's, could end its quotation. `view` opens an address; the notification itself posts nothing.
-    actions = json.dumps([{"action": "view", "label": one.label, "url": one.url} for one in buttons])
-    actions = actions.replace("%", "\\u0025").replace("+", "\\u002b")
     made = apprise.Apprise(asset=route.asset)
-    for service in route:
-        made.add(f"{_url_of(service)}&actions={quote(actions, safe='')}")
-    return made
+    with ExitStack() as templates:
+        for service in route:
+            name, url = str(service.service_name), _url_of(service)
+            if name == "ntfy":
+                made.add(f"{url}&actions={quote(_actions(buttons), safe='')}")
+                continue
+            content = _slack(title, text, buttons) if name == "Slack" else _discord(title, text, buttons)
+            # No word of it is one of Apprise's own: {{…}} would be replaced.
+            template = json.dumps(content).replace("{{", "\\u007b\\u007b").encode()
+            file = templates.enter_context(os.fdopen(os.memfd_create("alert"), "wb", buffering=0))
+            file.write(template)
+            made.add(f"{url}&template={quote(f'/proc/self/fd/{file.fileno()}', safe='')}")
+        for service in made:
+            service.overflow_mode = apprise.OverflowMode.UPSTREAM  # it is one message, and has bounds of its own
+        yield made
+
+
+def _actions(buttons: Sequence[AnswerButton]) -> str:
+    """Buttons of ntfy.
+
+    In ASCII, since they travel as a header, and without what Apprise decodes, more than once, in a URL: else a label,
+    which may be an agent's, could end its quotation.
+    """
+    actions = json.dumps([{"action": "view", "label": one.label, "url": one.url} for one in buttons])
+    return actions.replace("%", "\\u0025").replace("+", "\\u002b")
+
+
+def _slack(title: str, text: str, buttons: Sequence[AnswerButton]) -> dict[str, object]:
+    """A message of Slack's blocks, none of which is read as markup."""
+
+    def plain(words: str) -> dict[str, object]:
+        return {"type": "plain_text", "text": words, "emoji": False}
+
+    pieces: list[str] = []
+    left = escape(text, quote=False)
+    while left:
+        end = len(left) if len(left) <= _SLACK_SECTION else left.rfind("\n", 1, _SLACK_SECTION)
+        pieces.append(left[: end if end > 0 else _SLACK_SECTION])
+        left = left[len(pieces[-1]) :].lstrip("\n")
+    shown = escape(title, quote=False)[:_SLACK_TITLE]
+    elements = [
+        {
+            "type": "button",
+            "text": plain(escape(plain_text(one.label), quote=False)),
+            "url": one.url,
+            "action_id": f"answer{number}",
+        }
+        for number, one in enumerate(buttons)
+    ]
+    blocks: list[dict[str, object]] = [{"type": "header", "text": plain(shown)}]
+    blocks += [{"type": "section", "text": plain(piece)} for piece in pieces]
+    return {"fallback": shown, "blocks": [*blocks, {"type": "actions", "elements": elements}]}
+
+
+def _discord(title: str, text: str, buttons: Sequence[AnswerButton]) -> dict[str, object]:
+    """A message of Discord's: its text, and below it a card for each button, whose title is a link."""
+    cards = [{"title": plain_text(one.label), "url": one.url, "description": one.does} for one in buttons]
+    embeds = [{"description": cut(text, _DISCORD_TEXT)}, *cards]
+    return {"content": cut(title, _DISCORD_TITLE), "embeds": embeds, "allowed_mentions": {"parse": []}}
 
 
 class _AppriseLog(logging.Handler):
@@ -185,6 +252,8 @@ def _opened(route: str, environ: Mapping[str, str], where: str) -> Apprise:
     # Without a limit of its own it uses no threads of its own, which the end of a process would wait for.
     made = apprise.Apprise(asset=apprise.AppriseAsset(secure_logging=True, service_timeout=0))
     if made.add(route):
+        for service in made:
+            service.overflow_mode = apprise.OverflowMode.SPLIT  # Discord, for one, refuses what is too long as a whole
         return made
     scheme, colon, _ = route.partition("://")
     known = [word for one in apprise.Apprise().details()["schemas"] for word in _schemes(one)]

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from allswell.interfaces.notifications.posting import HttpResponse
 
 
+_NEEDS_EXTRA = "webhooks need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`"
 _POSTING = "allswell.interfaces.notifications.posting"
 
 
@@ -55,10 +57,18 @@ def checked_url(url: str, *, private: bool, where: str, leave: str = LEAVE_URL) 
     return urlsplit(url)
 
 
+def can_post() -> bool:
+    """Whether the library that posts is here."""
+    return find_spec("httpcore") is not None
+
+
 async def _import_posting() -> None:
     """Import what posts, in a thread: it takes so long that whatever else is on the loop would be late."""
     if _POSTING not in sys.modules:
-        await asyncio.to_thread(import_module, _POSTING)
+        try:
+            await asyncio.to_thread(import_module, _POSTING)
+        except ImportError as error:
+            raise Refused("no_driver", _NEEDS_EXTRA, where="sinks") from error
 
 
 # Signing what is posted, as Standard Webhooks has it: the id, the moment and the body, with each secret.
@@ -77,11 +87,7 @@ def signer(secret: str, *, where: str) -> Signer:
     try:
         from standardwebhooks import Webhook
     except ImportError as error:
-        raise Refused(
-            "no_driver",
-            "webhooks need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
-            where=where,
-        ) from error
+        raise Refused("no_driver", _NEEDS_EXTRA, where=where) from error
     try:
         key = base64.b64decode(secret.removeprefix("whsec_").strip() + "==", validate=False)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""What Claude Code tells Allswell, and what it is answered: it starts this program at its events.
+"""What Claude Code or Codex tells Allswell, and what it is answered: it starts this program at its events.
 
 Inside an attempt (`ALLSWELL_SOCKET`) it speaks to the supervisor. Each call of a tool is reported, as evidence of
 progress; an attempt that has lost its lease is stopped at its next tool; what came for the agent is told to it; and
@@ -8,6 +8,9 @@ A session of its own that has claimed a task with our tools holds a lease: it is
 forgotten with `done`, `fail`, `release` and an `ask` that ends the attempt. Every tool that is used is a check-in, at
 most one in half a minute; a lease that is lost ends the session's work; a session that would stop is told once that it
 still holds a task.
+
+Claude Code ends a turn when it is told to. Codex goes on with what it was answered: there a session that is to stop is
+refused every further call, until its next prompt.
 
 A session that a human has started in a folder that has a watch is listed, and that it waits for its human is told
 once: another process does that, which the session does not wait for. Programs that start a client (`claude -p`) are no
@@ -62,16 +65,21 @@ CHANGES = {
 """What an event means for a session that a human has started."""
 NOT_WAITING = ("auth_success", "elicitation_complete", "elicitation_response", "push_notification")
 """Notifications by which nothing waits for its human."""
+CODEX = "codex"
+STARTED_BY_HUMAN = re.compile(rb'"source":"(cli|vscode)"')
+"""In what Codex keeps of a session: a human has started it, no program (`exec`) and no agent."""
+HEAD = 4 << 10
+"""Bytes of that, its beginning."""
 DIFFERS = ("durationMs", "durationSeconds", "duration_ms", "totalDurationMs")
 """Fields of an answer that differ although it is the same."""
 
 
 def main() -> None:
-    """Hear of one event, and answer it."""
+    """Hear of one event, and answer it; the first word is its program, the others start Allswell."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.alarm(PATIENCE)
     try:
-        answer = hear(sys.stdin.buffer.read(EVENT_MOST), sys.argv[1:])
+        answer = hear(sys.stdin.buffer.read(EVENT_MOST), sys.argv[1], sys.argv[2:])
         if answer:
             sys.stdout.write(json.dumps(answer))
             sys.stdout.flush()
@@ -79,18 +87,72 @@ def main() -> None:
         pass
 
 
-def hear(text: bytes, allswell: Sequence[str]) -> dict[str, Any] | None:
+def hear(text: bytes, client: str, allswell: Sequence[str]) -> dict[str, Any] | None:
     """The answer to an event, if there is one; `allswell` are the words that start Allswell."""
     event = json.loads(text) if len(text) < EVENT_MOST else {"hook_event_name": TOOL_EVENTS[0]}
-    if os.environ.get("ALLSWELL_SOCKET"):
-        return in_attempt(event)
     session = event.get("session_id")
     if not isinstance(session, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", session):
+        session = ""
+    if client == CODEX:
+        return hear_codex(event, session, allswell)
+    if os.environ.get("ALLSWELL_SOCKET"):
+        return in_attempt(event)
+    if not session:
         return None
-    words = allswell or ("allswell",)
-    if is_started_by_human():
-        report(event, session, words)
-    return with_lease(event, session, words)
+    if not os.environ.get("CLAUDE_CODE_ENTRYPOINT", "cli").startswith("sdk"):
+        report(event, client, session, allswell)
+    return with_lease(event, session, allswell)
+
+
+# --- Codex ------------------------------------------------------------------------------------------------------------
+
+
+def hear_codex(event: dict[str, Any], session: str, allswell: Sequence[str]) -> dict[str, Any] | None:
+    """The same for Codex, which has other events, and goes on where a hook says that it must not."""
+    kind, ended = event.get("hook_event_name"), f"{data_folder()}/ended-{session}"
+    if kind == "PreToolUse":
+        return refusal() if session and os.path.exists(ended) else None
+    if session and kind in ("UserPromptSubmit", "SessionEnd"):
+        remove(ended)
+    path = event.get("transcript_path")
+    if kind == "PermissionRequest":
+        event = as_notification("permission_request", f"Codex needs your permission to use {event.get('tool_name')}")
+    if os.environ.get("ALLSWELL_SOCKET"):
+        answer = in_attempt(event)
+    elif session:
+        answer = with_lease(event, session, allswell)
+        if kind == "Stop" and answer is None:
+            event = as_notification("turn_ended", "Codex has ended its turn, and waits for your next message")
+        if has_human(path):
+            report(event, CODEX, session, allswell)
+    else:
+        return None
+    if session and answer is not None and answer.get("continue") is False:
+        keep(ended, {})
+    return answer
+
+
+def as_notification(why: str, text: str) -> dict[str, Any]:
+    """That it waits for a human, as Claude Code says it."""
+    return {"hook_event_name": "Notification", "notification_type": why, "message": text}
+
+
+def refusal() -> dict[str, Any]:
+    """No call of a tool is made any more."""
+    why = "Allswell: this session was told to stop: its task is not its own any more. Stop working."
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": why}
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
+
+
+def has_human(path: object) -> bool:
+    """Whether a human sits at a session of Codex, as far as its own record of it says so."""
+    if not isinstance(path, str):
+        return False
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return STARTED_BY_HUMAN.search(file.read(HEAD)) is not None
+    except OSError:
+        return False
 
 
 # --- inside an attempt ------------------------------------------------------------------------------------------------
@@ -176,12 +238,7 @@ def with_news(news: Sequence[str]) -> dict[str, Any] | None:
 # --- a session that a human has started -------------------------------------------------------------------------------
 
 
-def is_started_by_human() -> bool:
-    """Whether a human sits at the client, as far as it says so itself."""
-    return not os.environ.get("CLAUDE_CODE_ENTRYPOINT", "cli").startswith("sdk")
-
-
-def report(event: dict[str, Any], session: str, allswell: Sequence[str]) -> None:
+def report(event: dict[str, Any], client: str, session: str, allswell: Sequence[str]) -> None:
     """Have the session listed; that it waits is reported once, until it goes on."""
     kind, waiting = event.get("hook_event_name"), f"{data_folder()}/waits-{session}"
     change = CHANGES.get(str(kind))
@@ -195,7 +252,7 @@ def report(event: dict[str, Any], session: str, allswell: Sequence[str]) -> None
     else:
         remove(waiting)
     text = short(event.get("message") or event.get("error_details"), TEXT_MOST)
-    words = ["session", change, "--client=claude", f"--id={session}", f"--pid={os.getppid()}"]
+    words = ["session", change, f"--client={client}", f"--id={session}", f"--pid={os.getppid()}"]
     if change == "waits":
         words += [f"--kind={why}", f"--text={text}"]
     start([*allswell, *words])

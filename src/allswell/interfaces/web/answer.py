@@ -128,7 +128,7 @@ class LinkedAnswers:
     async def _shown(self, request: Request, offered: OfferedAnswer, wrong: str = "") -> Response:
         del request
         screen = LinkScreen(
-            "Answer a question",
+            "A question",
             wrong=wrong,
             offered=offered,
             now=await self._house().gate.watch.now(),

@@ -20,6 +20,7 @@ from allswell.runtime.process import held_back
 
 _LONGEST = 300
 """Characters of a question, or of a reason, that are repeated."""
+_ENDS_OF_SENTENCE = (".”", "!”", "?”", "…”")
 _MESSAGE = 160
 """Characters of a last message that are repeated."""
 _NAMED = 12
@@ -87,7 +88,7 @@ def ended(
             check = outcome.verification
             passed = "" if check is None else f"; `{shown(check.argv)}` passed"
             refused = f"; {outcome.warning}" if outcome.denied.count else ""
-            return f"{agent} has done “{name}”{passed}{refused}{_message(outcome)}{_brought_home(receipt)}"
+            return _brought_home(f"{agent} has done “{name}”{passed}{refused}{_message(outcome)}", receipt)
         case End.UNVERIFIED:
             check = outcome.verification
             what = why if check is None else f"`{shown(check.argv)}` failed ({check.why})"
@@ -180,12 +181,13 @@ def _said(receipt: Receipt | None, why: str, then: str) -> str:
     return said + then + (_work(receipt) or f" → allswell logs {receipt.task}")
 
 
-def _brought_home(receipt: Receipt | None) -> str:
-    """Where the work is of an attempt that had a worktree of its own, and what brings it into the branch one is on."""
+def _brought_home(said: str, receipt: Receipt | None) -> str:
+    """With where the work of an attempt in a worktree of its own is, and what brings it into the branch one is on."""
     if receipt is None or receipt.branch is None:
-        return ""
+        return said
     where = " ".join(where_it_is(receipt.branch, receipt.files)).rstrip(".")
-    return f". {where}{''.join(f' → {one}' for one in receipt.advice.merge)}"
+    stop = "" if said.endswith(_ENDS_OF_SENTENCE) else "."
+    return f"{said}{stop} {where}{''.join(f' → {one}' for one in receipt.advice.merge)}"
 
 
 def _work(receipt: Receipt | None) -> str:

@@ -151,9 +151,9 @@ async def report_session(watch: Watch, change: Change, report: SaidSession) -> H
         there = await watch.recall(key)
         listed = read_sessions(there)
         before = tuple(known for known in listed if known.session == session.session or not has_died(known.process))
-        after, event = reported(before, SessionReport(change, session, report.kind))
+        after, events = reported(before, SessionReport(change, session, report.kind))
         if after == listed or await watch.swap(key, there, kept(after)):
-            if event is not None:
+            for event in events:
                 await watch.notice(event)
             return session
     raise Unavailable(f"the sessions of {host} keep changing; try again")

@@ -334,7 +334,7 @@ def _telling(plan: SupervisorPlan, context: CliContext) -> SupervisorPlan:
     from dataclasses import replace
 
     from allswell.interfaces.notifications.follower import make_sink, posting_of, run_sinks
-    from allswell.interfaces.notifications.webhook import deliver_requests
+    from allswell.interfaces.notifications.webhook import can_post, deliver_requests
 
     made = []
     for spec in context.settings.sinks.values():
@@ -342,8 +342,10 @@ def _telling(plan: SupervisorPlan, context: CliContext) -> SupervisorPlan:
             made.append(make_sink(spec, origin=context.settings.public_origin))
         except Refused as error:
             plan.tell(f"the sink {spec.name} gets no messages: {error.message}; `allswell sinks check`")
+    # Without the extra, requests to addresses wait for a process that has it.
     delivering = partial(deliver_requests, posting=posting_of(context.settings, plan.clock.wall))
-    return replace(plan, beside=[delivering, *([partial(run_sinks, sinks=made)] if made else ())])
+    beside = [*([delivering] if can_post() else ()), *([partial(run_sinks, sinks=made)] if made else ())]
+    return replace(plan, beside=beside)
 
 
 # Who does what: `agents` shows all of them with their health, `tracking` what is held against whom.

@@ -50,6 +50,7 @@ def add_to(app: Commands) -> None:
         "allswell init --yes        asks nothing",
         "allswell init --dry-run    shows what it would write",
         "allswell init claude       installs the plugin for Claude Code",
+        "allswell init codex        installs the plugin for Codex",
     )
     app.add(
         UPKEEP,
@@ -213,8 +214,8 @@ _MOST = 20
 
 def init(
     client: Annotated[
-        Literal["claude"] | None,
-        Argument(metavar="CLIENT", help="Install the plugin for this program of yours, instead: claude."),
+        Literal["claude", "codex"] | None,
+        Argument(metavar="CLIENT", help="Install the plugin for this program of yours, instead: claude or codex."),
     ] = None,
     *,
     agent: Annotated[
@@ -290,8 +291,10 @@ def _plug_in(context: CliContext, client: str, *, tools: bool, dry_run: bool, un
     if dry_run:
         lines = [f"{path} would be removed"] if undo else [f"{path} would have these files:"]
         lines += [] if undo else [f"\n{name}\n{block(text)}" for name, text in plan.files.items()]
+        lines += [f"{plain(shlex.join(command))} would be run" for command in (plan.remove if undo else plan.install)]
     elif not undo:
         lines = [f"{paint('The plugin', 'bold')} is written to {path}: sessions that begin from now on have it"]
+        lines += [plan.then] if plan.then else []
         lines += [f"undo: allswell init {client} --undo"]
     shape = PluginShape(client, str(plan.folder), {} if undo else plan.files, undo, dry_run, changed)
     context.say(shape, "\n".join(lines))
