@@ -85,3 +85,16 @@ def test_its_session_goes_on_by_its_own_option() -> None:
         assert resumed(odd, "opencode", SESSION, "go on") is None
     assert resumed(words, "opencode", "latest", "go on") is None
     assert resumed_by("opencode", SESSION) == f"opencode --session {SESSION}"
+
+
+UUID = "7ece8939-e317-4efc-88f5-ec9a042c1e7c"
+
+
+def test_a_session_of_gemini_goes_on_with_its_options_and_another_prompt() -> None:
+    words = ("gemini", "--skip-trust", "--output-format", "stream-json", "-m", "x", "-p", "mend it", "--yolo")
+    warm = ("gemini", "--resume", UUID, *words[1:7], "go on", "--yolo")
+    assert resumed(words, "gemini", UUID, "go on") == warm
+    assert resumed(warm, "gemini", UUID, "go on") == warm
+    for odd in (("gemini", "mend it"), ("gemini", "-i", "mend it"), (*words, "more"), ("gemini", "--prompt=mend it")):
+        assert resumed(odd, "gemini", UUID, "go on") is None
+    assert resumed(words, "gemini", "latest", "go on") is None

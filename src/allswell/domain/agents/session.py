@@ -115,7 +115,8 @@ def program_of(argv: Sequence[str]) -> str:
 
 # --- the command ------------------------------------------------------------------------------------------------------
 #
-# Seen with Claude Code 2.1.197 and Codex 0.169.0 (tests/clients/test_real_warm.py): Claude Code finds a session only
+# Seen with Claude Code 2.1.197, Codex 0.169.0 (tests/clients/test_real_warm.py), Gemini 0.61.0 and opencode 1.18.33
+# (test_scene_trouble.py): Claude Code finds a session only
 # from the folder in which it began; both keep the id when they go on. Codex takes what is no UUID for a name, and
 # begins a new session without a word if it knows none. Options of `codex exec` count for `resume` if they stand before
 # it: few of them may stand behind it.
@@ -188,6 +189,21 @@ _OPENCODE = _Client(
     dropped=_words("-s --session -c --continue --fork --title"),
     refused=_words("--attach --command -f --file -i --interactive -h --help -v --version"),
 )
+_GEMINI = _Client(
+    values=_words("-m --model -p --prompt --approval-mode -o --output-format -r --resume --session-id"),
+    lists=_words(
+        "--policy --admin-policy --allowed-mcp-server-names --allowed-tools -e --extensions --include-directories"
+    ),
+    maybe=_words(""),
+    flags=_words(
+        "-d --debug --skip-trust -s --sandbox -y --yolo --screen-reader --raw-output --accept-raw-output-risk"
+    ),
+    dropped=_words("-r --resume --session-id"),
+    refused=_words(
+        "-i --prompt-interactive -w --worktree --acp --experimental-acp --session-file -l --list-extensions"
+        " --list-sessions --delete-session -h --help -v --version"
+    ),
+)
 _EXEC = ("exec", "e")
 _IDS = {"opencode": re.compile(r"ses_[0-9A-Za-z]{8,60}")}
 """What the ids of sessions look like, where they are no UUIDs."""
@@ -203,9 +219,8 @@ def resumed(argv: Sequence[str], dialect: str, session: str, message: str) -> tu
     program = program_of(argv)
     if program != dialect or not _IDS.get(program, _UUID).fullmatch(session):
         return None
-    command = {"claude": _claude, "codex": _codex, "opencode": _opencode}.get(program, _unknown)(
-        words, session, message
-    )
+    made = {"claude": _claude, "codex": _codex, "gemini": _gemini, "opencode": _opencode}
+    command = made.get(program, _unknown)(words, session, message)
     return None if command is None else (*aside, *command)
 
 
@@ -239,6 +254,17 @@ def _codex(words: tuple[str, ...], session: str, message: str) -> tuple[str, ...
     if len(others) > 1 or others[:1] in (["fork"], ["review"], ["help"]):
         return None
     return (words[0], *above[0], words[at], *options, "resume", session, message)
+
+
+def _gemini(words: tuple[str, ...], session: str, message: str) -> tuple[str, ...] | None:
+    read = _read(words[1:], _GEMINI)
+    if read is None or read[1]:
+        return None
+    options = read[0]
+    place = next((number for number, word in enumerate(options) if word in ("-p", "--prompt")), None)
+    if place is None:
+        return None
+    return (words[0], "--resume", session, *options[: place + 1], message, *options[place + 2 :])
 
 
 def _opencode(words: tuple[str, ...], session: str, message: str) -> tuple[str, ...] | None:
@@ -303,7 +329,12 @@ BEGINNINGS = frozenset(
     {"claude: system init", "codex: thread.started", "codex: turn.started", "gemini: init", "acp: session"}
 )
 """Evidence of clients that have begun; whether their provider answers is not known by then."""
-_RESUMED_BY = {"claude": "claude --resume {0}", "codex": "codex exec resume {0}", "opencode": "opencode --session {0}"}
+_RESUMED_BY = {
+    "claude": "claude --resume {0}",
+    "codex": "codex exec resume {0}",
+    "gemini": "gemini --resume {0}",
+    "opencode": "opencode --session {0}",
+}
 
 
 def resumed_by(dialect: str, session: str) -> str | None:
