@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV   := .venv
 # Where `make clients` puts what it gets from npm.
 CLIENTS := .clients
+AGENTS := @anthropic-ai/claude-code @openai/codex @agentclientprotocol/claude-agent-acp @agentclientprotocol/codex-acp \
+	opencode-ai @google/gemini-cli
+NODE_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x64)
 DEMO    = .venv-demo
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -138,10 +141,15 @@ chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 
 	$(BIN)/python -m tests.crash.storm $(STORM)
 
 # npm is configured from outside, as pip is.
-clients: $(STAMP) ## the real Claude Code and Codex, from npm, against the fake provider: done, hang, limit, cost, MCP
-	npm install --no-audit --no-fund --prefix $(CLIENTS) @anthropic-ai/claude-code @openai/codex
+# They run on a Node of their own: some take none below 22. All of its scenes make the table of docs/agents.md; with ARGS
+# it stays as it is. ALLSWELL_RECORD=1 keeps what is said over ACP (tests/clients/wire.py).
+clients: $(STAMP) ## the real coding agents, from npm, against the fake provider; writes the table in docs/agents.md
+	npm install --no-audit --no-fund --prefix $(CLIENTS) node-linux-$(NODE_ARCH)@22 $(addsuffix @latest,$(AGENTS))
 	node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
+	node $(CLIENTS)/node_modules/opencode-ai/postinstall.mjs
+	$(if $(ARGS),,rm -rf $(CLIENTS)/cells)
 	ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin $(PYTEST) -m slow $(or $(ARGS),tests/clients)
+	$(if $(ARGS),,$(BIN)/python -m tests.clients.table $(CLIENTS)/cells)
 
 # What the double of a chat server is held to; without ALLSWELL_AGENTCHAT only the double is asked.
 peers: $(STAMP) ## a real AgentChat server, where ALLSWELL_AGENTCHAT=/path/to/its/bin.js names one: builds over it

@@ -179,7 +179,7 @@ def test_the_first_line_of_the_readme_ends_well_when_it_is_typed(project: Projec
 
 @pytest.mark.parametrize("project", ["claude", "codex"], indirect=True)
 def test_a_call_that_hangs_is_named_wherever_it_is_said_how_the_attempt_ended(project: Project) -> None:
-    project.provider.script(*project.begins(), project.types("sleep 300"))
+    project.provider.script(*project.begins(), project.types("tail -f /dev/null"))
     settings = project.shell.folder / "allswell.toml"
     project.stop()
     settings.write_text(settings.read_text().replace('idle = "10m"', 'idle = "6s"'))
@@ -194,10 +194,10 @@ def test_a_call_that_hangs_is_named_wherever_it_is_said_how_the_attempt_ended(pr
     until(lambda: bool(idle()))
     project.shell("cancel", id_)
     (receipt,) = idle()
-    assert receipt["open_call"].startswith("running: sleep 300, ")
-    assert "; running: sleep 300, " in receipt["reason"]
+    assert receipt["open_call"].startswith("running: tail -f /dev/null, ")
+    assert "; running: tail -f /dev/null, " in receipt["reason"]
     assert "checkin" not in [one["sign"] for one in receipt["evidence"]]
     shown = project.shell("show", receipt["receipt_id"]).stdout
-    assert "running: sleep 300, " in shown
+    assert "running: tail -f /dev/null, " in shown
     assert "Reading additional input" not in shown
     assert '{"type"' not in shown

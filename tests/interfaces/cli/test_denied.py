@@ -267,3 +267,22 @@ def test_a_flows_step_is_done_with_the_warning_or_asks(shell: Shell, worked_arou
     assert shell.json("show", tasks["paint"])["attempts"][0]["warning"] == REFUSED
     (question,) = shell.json("questions")["questions"]
     assert (question["task_id"], question["kind"]) == (tasks["stop"], "denied")
+
+
+def test_opencode_that_was_denied_a_call_and_ended_with_exit_code_0_is_not_done(shell: Shell, tmp_path: Path) -> None:
+    program = install(tmp_path / "bin", "opencode-denied")
+    said = shell("run", "--name", "night", "--", str(program), "run", "--format", "json", "mend it", code=3).stderr
+    assert "exit code 0, but it was not done: it stopped behind a call that it was not permitted to make" in said
+    assert "answer: allswell questions" in said
+    (question,) = shell.json("show", "night")["questions"]
+    assert "1 call was refused: bash(echo hi)" in question["text"]
+    assert "allow" not in [option["key"] for option in question["options"]], "its own settings decide"
+
+
+def test_opencode_that_has_finished_is_done_with_what_it_said_and_cost(shell: Shell, tmp_path: Path) -> None:
+    program = install(tmp_path / "bin", "opencode-success")
+    shell("run", "--name", "night", "--", str(program), "run", "--format", "json", "mend it")
+    shown = shell.json("show", "night")
+    assert shown["result"]["message"] == "All of it is made."
+    assert shown["result"]["session"].startswith("ses_")
+    assert (shown["spent"]["cost_usd"], shown["spent"]["tokens_in"]) == (0.000036, 2)
