@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Self
 import msgspec
 from msgspec import Struct
 
-from allswell.domain.agents.conversation import LogEntry, LogKind, entries
+from allswell.domain.agents.conversation import LogEntry, LogKind, entries_of
 from allswell.domain.task.model import Task, TaskRow
 from allswell.engine.status.explanation import many
 from allswell.errors import Refused
@@ -64,7 +64,7 @@ class LogsShape(Struct, frozen=True):
 
 def in_words(task: str, attempt: int, read: PrintedLines) -> list[LogShape]:
     """What lines say. An agent can print megabytes that take seconds to be read: a server does it in a thread."""
-    return [LogShape.of(entry, task, attempt, stream) for stream, line in read.lines for entry in entries(line)]
+    return [LogShape.of(entry, task, attempt, stream) for stream, entry in entries_of(read.lines)]
 
 
 # What attempts at a task have printed: where the files lie, and reading on from where one was.

@@ -11,6 +11,7 @@ from allswell.domain.agents.conversation import (
     asks_human,
     ends_with_question,
     entries,
+    entries_of,
     plain_message,
     result_in_words,
     result_of,
@@ -66,6 +67,21 @@ def test_what_tools_of_mcp_bring_and_their_errors_are_in_the_log_of_codex() -> N
     assert results[2].kind is LogKind.ERROR
     assert results[2].text.startswith("Refused: this socket speaks for the task t_1m7r5j6zcaga5qx2 and no other.")
     assert results[3] == entries(captured("codex-mcp")[-3])[0]
+
+
+def test_pieces_of_a_message_of_gemini_are_one_entry_of_the_log() -> None:
+    says = {"role": "assistant", "delta": True}
+    told = [
+        gemini("message", content="I lo", **says),
+        gemini("message", content="ok.", **says),
+        gemini("tool_use", tool_id="1", tool_name="run_shell_command", parameters={"command": "ls"}),
+        gemini("message", content="Do", **says),
+    ]
+    lines = [("stdout", msgspec.json.encode(line)) for line in told]
+    shown = entries_of([*lines, ("stderr", lines[-1][1]), lines[-1]])
+    assert [(stream, entry.text) for stream, entry in shown] == [
+        *(("stdout", "I look."), ("stdout", "ls"), ("stdout", "Do"), ("stderr", "Do"), ("stdout", "Do"))
+    ]
 
 
 def test_pieces_of_a_message_of_gemini_are_one_and_a_call_ends_it() -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from allswell.domain.agents.cost import usd
 from allswell.domain.agents.denied import remark
@@ -76,6 +78,24 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_usd: float | None = None
     """What it says that it cost; None where it says nothing."""
     tokens: int | None = None
+    piece: bool = False
+    """Whether it is a piece of a message, which goes on with the next one."""
+
+
+_Stream = TypeVar("_Stream")
+
+
+def entries_of(lines: Iterable[tuple[_Stream, bytes]]) -> list[tuple[_Stream, LogEntry]]:
+    """What lines of several streams say; pieces of a message that follow each other are one entry."""
+    shown: list[tuple[_Stream, LogEntry]] = []
+    for stream, line in lines:
+        for entry in entries(line):
+            last = shown[-1] if shown else None
+            if entry.piece and last is not None and last[0] == stream and last[1].piece:
+                shown[-1] = (stream, replace(entry, text=last[1].text + entry.text))
+            else:
+                shown.append((stream, entry))
+    return shown
 
 
 def entries(line: bytes) -> list[LogEntry]:
@@ -94,7 +114,7 @@ def _entry(event: AgentEvent, line: AgentLine) -> LogEntry | None:
         case SessionStarted(model):
             return LogEntry(LogKind.NOTE, f"session {line.session or ''}{f', {model}' if model else ''}")
         case AgentText(text):
-            return LogEntry(LogKind.MESSAGE, text)
+            return LogEntry(LogKind.MESSAGE, text, piece=event.piece)
         case Thinking(text):
             return LogEntry(LogKind.THINKING, text)
         case ToolCall(announced=False):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from allswell.domain.agents.conversation import LogEntry, entries
+from allswell.domain.agents.conversation import LogEntry, entries_of
 from allswell.domain.question import OptionInput, in_order, takes
 from allswell.domain.task.model import Task, count_in_order
 from allswell.engine.status.overview import AGENTS, OpenQuestion, front
@@ -48,7 +48,7 @@ def read_tail(home: Path, task: Task, attempt: int | None = None, upto: int | No
         return None
     running = printed.is_running(number)
     lines, begin, end = printed.before(number, upto, PIECE, over=not running)
-    found = [_entry(entry, stream) for stream, line in lines for entry in entries(line)]
+    found = [_entry(entry, stream) for stream, entry in entries_of(lines)]
     return OutputTail(number, running, found, begin, end, sorted(files))
 
 
