@@ -6,7 +6,16 @@ import pytest
 
 from allswell.domain.agents.conversation import Conversation, LogKind, entries
 from allswell.domain.agents.cost import Expense
-from allswell.domain.agents.output import AgentLine, AgentText, ToolCall, ToolCallResult, denied_in, not_done, parse
+from allswell.domain.agents.output import (
+    AgentLine,
+    AgentText,
+    ToolCall,
+    ToolCallResult,
+    denied_in,
+    last_line_in,
+    not_done,
+    parse,
+)
 from allswell.domain.agents.session import resumed, resumed_by
 from allswell.domain.agents.spending import UsageCounter
 from allswell.domain.service.retry import ErrorClass
@@ -85,6 +94,17 @@ def test_its_session_goes_on_by_its_own_option() -> None:
         assert resumed(odd, "opencode", SESSION, "go on") is None
     assert resumed(words, "opencode", "latest", "go on") is None
     assert resumed_by("opencode", SESSION) == f"opencode --session {SESSION}"
+
+
+def test_gemini_that_has_stopped_itself_in_a_loop_is_not_done_though_its_last_line_says_so() -> None:
+    printed = (CAPTURED / "gemini-loop.jsonl").read_bytes()
+    failure = not_done(last_line_in(printed))
+    assert failure is not None
+    assert failure.message == "it stopped by itself: Loop detected, stopping execution"
+    *before, trouble, end = printed.splitlines(keepends=True)
+    for well in ([*before, end], [*before, trouble.replace(b"Loop", b"Nothing"), end], [trouble, *before, end], [end]):
+        assert not_done(last_line_in(b"".join(well) + b"\n\n")) is None
+    assert last_line_in(b"").what == ""
 
 
 UUID = "7ece8939-e317-4efc-88f5-ec9a042c1e7c"

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from allswell.domain.agents.checkpoint import holds_checkpoint
 from allswell.domain.agents.cost import expense_of, from_usd, number_of
 from allswell.domain.agents.output import (
@@ -74,6 +76,20 @@ def _gemini(wire: WireLine) -> AgentLine:
         case _:
             pass
     return AgentLine("gemini", kind, step, wire.session_id or None, events)
+
+
+_STOPPED = ("Loop detected", "Maximum session turns")
+"""With what Gemini says that it stops by itself, in front of a last line that says that all went well."""
+
+
+def stopped_by_itself(before: AgentLine, last: AgentLine) -> AgentLine:
+    """The last line, which is not done where the line before it says that Gemini has stopped by itself."""
+    text = next((event.text for event in before.events if isinstance(event, Trouble)), "")
+    if before.dialect != "gemini" or not text.startswith(_STOPPED) or last.what != "result":
+        return last
+    failure = Failure(ErrorClass.TRANSIENT, f"it stopped by itself: {text}")
+    events = [replace(event, failure=failure) if isinstance(event, TurnEnded) else event for event in last.events]
+    return replace(last, events=tuple(events))
 
 
 # --- opencode ---------------------------------------------------------------------------------------------------------

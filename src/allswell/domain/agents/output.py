@@ -727,6 +727,17 @@ _PLAIN_START = re.compile(
 """What Claude Code and Codex print as their only line, where they are not asked for a protocol."""
 
 
+def last_line_in(printed: bytes) -> AgentLine:
+    """The last line that has anything in it, with why its program has stopped, where the line before tells that."""
+    *before, end = printed.rstrip().rsplit(b"\n", 2)[-2:]
+    last = parse(end, LONGEST_FINAL_LINE)
+    if last.dialect != "gemini" or not before:
+        return last
+    from allswell.domain.agents.other_clients import stopped_by_itself  # as above
+
+    return stopped_by_itself(parse(before[0]), last)
+
+
 def not_done(line: AgentLine) -> Failure | None:
     """Why the agent whose last line this is was not done, if it says so."""
     return next((event.failure for event in line.events if isinstance(event, TurnEnded | StepEnded)), None)

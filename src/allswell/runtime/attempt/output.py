@@ -31,6 +31,7 @@ from allswell.domain.agents.output import (
     CheckpointTold,
     TurnEnded,
     denied_in,
+    last_line_in,
     parse,
 )
 from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, UsageLimit
@@ -522,8 +523,7 @@ class Streams:
 
     def last_line(self) -> AgentLine:
         """The last line of the standard output that has anything in it; called when everything has been printed."""
-        end = self._end(LONGEST_FINAL_LINE).rstrip()
-        line = parse(end[end.rfind(b"\n") + 1 :], LONGEST_FINAL_LINE)
+        line = last_line_in(self._end(LONGEST_FINAL_LINE))
         if line.dialect:  # it may have been too long to be heard as it passed
             self._pumps[0].conversation.hear(line, _now())
         return line
