@@ -25,7 +25,7 @@ def test_a_refused_login(fleet: ClientFleet, provider: SceneProvider) -> None:
     if client.name == "claude-agent-acp":  # it tells nothing of its tries, which take minutes
         env = client.env
         client = msgspec.structs.replace(client, env=lambda made: {**env(made), "CLAUDE_CODE_MAX_RETRIES": "1"})
-        patient = "; before that its tries take minutes, and it tells nothing of them"
+        patient = "; before that its tries take minutes, and it reports none of them"
     fleet.works(provider, client=client, idle="80s")
     question = fleet.question()
     outcomes = [one["outcome"] for one in fleet.shown()["attempts"]]
@@ -46,7 +46,7 @@ def test_a_rate_limit(fleet: ClientFleet, provider: SceneProvider) -> None:
 
     fleet.until(ended)
     tries = sorted(one.partition(": ")[2] for one in seen if one.startswith("waiting for the provider"))
-    shown = f"shown as “waiting for the provider: {tries[0]}”" if tries else "not shown: it does not tell of its tries"
+    shown = f"shown as “waiting for the provider: {tries[0]}”" if tries else "not shown: it does not report its tries"
     outcome = fleet.shown()["attempts"][-1]["outcome"] if fleet.shown()["attempts"] else fleet.state()
     fleet.cell("429", f"{shown}; {ENDS.get(outcome, outcome)}")
 

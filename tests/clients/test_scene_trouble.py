@@ -91,10 +91,10 @@ def test_capped(fleet: ClientFleet, provider: SceneProvider) -> None:
     used = (spent["tokens_in"] or 0) + (spent["tokens_out"] or 0)
     if fleet.questions():
         assert fleet.questions()[0]["kind"] == "token_limit"
-        within = "within its turn, " if used < 50 else "at the end of its turn, where it first tells them, "
+        within = "within its turn, " if used < 50 else "at the end of its turn, where it first reports them, "
         fleet.cell("capped", f"{within}at {used} tokens of 9 that are allowed; a human is asked")
     else:
-        fleet.cell("capped", f"not within its turn: it tells its tokens ({used} of 9) when it is done")
+        fleet.cell("capped", f"not within its turn: it reports its tokens ({used} of 9) when it is done")
 
 
 def test_called_off(fleet: ClientFleet, provider: SceneProvider) -> None:

@@ -62,7 +62,7 @@ def test_denied(fleet: ClientFleet, provider: SceneProvider) -> None:
     elif not text and attempt["warning"]:
         text = f"done, with the warning that {attempt['warning'].partition(':')[0]}"
     elif not text:
-        text = "done: to its model the call has failed, and no more is told"
+        text = "done: to its model the call has failed, and no more is known"
     fleet.cell("denied", text)
 
 
