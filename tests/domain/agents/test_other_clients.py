@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from allswell.domain.agents.conversation import Conversation, LogKind, entries
@@ -16,7 +17,7 @@ from allswell.domain.agents.output import (
     not_done,
     parse,
 )
-from allswell.domain.agents.session import resumed, resumed_by
+from allswell.domain.agents.session import has_refused, resumed, resumed_by
 from allswell.domain.agents.spending import UsageCounter
 from allswell.domain.service.retry import ErrorClass
 from tests.clients.stand_in import CAPTURED
@@ -75,8 +76,6 @@ def test_a_refused_login_is_the_accounts() -> None:
 @pytest.mark.parametrize("part", [None, [], "x", {"state": 3, "tool": 7, "tokens": [1], "cost": "much"}])
 @pytest.mark.parametrize("kind", ["step_start", "text", "reasoning", "tool_use", "step_finish", "error"])
 def test_lines_with_something_else_in_them_are_read_all_the_same(kind: str, part: object) -> None:
-    import msgspec
-
     odd = msgspec.json.encode({"type": kind, "timestamp": 1, "sessionID": "ses_1", "part": part, "error": part})
     assert parse(odd).dialect == "opencode"
     assert entries(odd) is not None
@@ -118,3 +117,30 @@ def test_a_session_of_gemini_goes_on_with_its_options_and_another_prompt() -> No
     for odd in (("gemini", "mend it"), ("gemini", "-i", "mend it"), (*words, "more"), ("gemini", "--prompt=mend it")):
         assert resumed(odd, "gemini", UUID, "go on") is None
     assert resumed(words, "gemini", "latest", "go on") is None
+
+
+@pytest.mark.parametrize(
+    "told, error, account",
+    [
+        ('[API Error: {"error":{"code":401,"message":"no","status":"UNAUTHENTICATED"}}]', ErrorClass.AUTH, True),
+        ('[API Error: {"error":{"code":400,"message":"API key not valid. Please pass one."}}]', ErrorClass.AUTH, True),
+        ('[API Error: {"error":{"code":503,"message":"later"}}]', ErrorClass.SERVER, False),
+        ("[API Error: it is gone]", ErrorClass.TRANSIENT, False),
+    ],
+)
+def test_an_error_of_googles_that_gemini_hands_on_has_its_class_by_its_status(
+    told: str, error: ErrorClass, account: bool
+) -> None:
+    failure = not_done(parse(msgspec.json.encode({**RESULT, "error": {"type": "Error", "message": told}})))
+    assert failure is not None
+    assert (failure.error, failure.account) == (error, account)
+
+
+RESULT = {"type": "result", "timestamp": "2026-11-19T06:02:36.684Z", "status": "error", "stats": {}}
+
+
+def test_a_client_whose_provider_refuses_has_not_refused_to_go_on() -> None:
+    assert not has_refused("gemini", 145, 9_000, "[API Error: 401]", began=False)
+    assert has_refused("gemini", 42, 9_000, "Error resuming session: Invalid session identifier", began=False)
+    assert has_refused("opencode", 1, 9_000, "Error: Session not found", began=False)
+    assert not has_refused("opencode", 1, 9_000, "invalid x-api-key", began=False)

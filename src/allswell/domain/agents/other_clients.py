@@ -8,6 +8,7 @@ ends with exit code 0 behind that call: its last step has a reason by which its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
@@ -48,6 +49,8 @@ def line_of_other(line: WireLine) -> AgentLine | None:
 
 # --- Gemini -----------------------------------------------------------------------------------------------------------
 
+_CODE = re.compile(r'\[API Error: .{0,40}"code": ?([45]\d\d)\b', re.DOTALL)
+"""The status of Google's answer, as it stands in the error that Gemini hands on."""
 _GEMINI_TYPES = ("init", "message", "tool_use", "tool_result", "error", "result")
 
 
@@ -71,7 +74,9 @@ def _gemini(wire: WireLine) -> AgentLine:
             events = (Trouble(words_of(wire.message if isinstance(wire.message, str) else "")),)
         case "result":
             told = brought_by(wire.error) or "it reports an error"
-            failure = provider_failure(class_of_answer(None, told), told, None) if wire.status == "error" else None
+            answered = _CODE.search(told[:2_000])
+            status = None if answered is None else int(answered[1])
+            failure = provider_failure(class_of_answer(status, told), told, status) if wire.status == "error" else None
             events = (TurnEnded(failure, expense_of(None, wire.stats)),)
         case _:
             pass

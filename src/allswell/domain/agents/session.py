@@ -350,6 +350,8 @@ def resumed_by(dialect: str, session: str) -> str | None:
 _REFUSALS: Mapping[str, tuple[str, ...]] = {
     "claude": ("No conversation found with session ID", "--resume requires a valid session"),
     "codex": ("thread/resume failed", "no rollout found for thread id"),
+    "gemini": ("Error resuming session", "Invalid session identifier", "No previous sessions found"),
+    "opencode": ("Session not found",),
 }
 """The words with which a client refuses to go on with a session."""
 _AT_ONCE = 60_000

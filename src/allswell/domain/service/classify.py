@@ -107,6 +107,7 @@ WORDS: Mapping[str, ErrorClass] = {
     "please run /login": ErrorClass.AUTH,
     "missing environment variable": ErrorClass.AUTH,
     "invalid api key": ErrorClass.AUTH,
+    "api key not valid": ErrorClass.AUTH,
     "failed to authenticate": ErrorClass.AUTH,
     "oauth token has expired": ErrorClass.AUTH,
     "prompt is too long": ErrorClass.CONTEXT_OVERFLOW,
