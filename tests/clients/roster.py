@@ -347,7 +347,7 @@ class ClientFleet(RealFleet):
 
 
 ENDED = ("done", "failed", "cancelled", "skipped")
-RECORDED = ("finishes", "denied", "asks", "hangs in model", "warm", "401", "429", "usage limit")
+RECORDED = ("finishes", "denied", "asks", "hangs in model", "repeats itself", "warm", "401", "429", "usage limit")
 """Scenes of which `ALLSWELL_RECORD=1` keeps what passes between our client and an agent that speaks ACP."""
 CELLS = CLIENTS.parent.parent / "cells"
 """Where the scenes leave what the table is made of."""

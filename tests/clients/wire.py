@@ -25,6 +25,8 @@ SESSION = "01a1f18c-93de-7311-99db-234df1a7276f"
 FOLDER = "/repository"
 _TEXT_MOST = 300
 _LIST_MOST = 4
+_FRAMES_MOST = 80
+"""Of one that goes round in circles the first rounds are enough."""
 _VARIES = (
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), SESSION),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "127.0.0.1:1"),
@@ -55,9 +57,10 @@ def redacted(frame: object, folder: str, *, whole: bool = False) -> Any:
 
 def keep(source: Path, folder: Path, name: str) -> None:
     """Make a recording of what a tap has written down."""
-    lines = [json.loads(line) for line in source.read_text().splitlines()]
-    told = [{"by": line["by"], "frame": redacted(line["frame"], str(folder))} for line in lines if "frame" in line]
-    (CAPTURED / f"{name}.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in told))
+    noted = [json.loads(line) for line in source.read_text().splitlines()]
+    told = [{"by": line["by"], "frame": redacted(line["frame"], str(folder))} for line in noted if "frame" in line]
+    lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in told[:_FRAMES_MOST])
+    (CAPTURED / f"{name}.jsonl").write_text("".join(lines))
 
 
 def recordings() -> list[str]:

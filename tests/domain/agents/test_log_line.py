@@ -139,7 +139,7 @@ def gemini(type_: str, **fields: object) -> bytes:
     [
         (gemini("init", session_id="s", model="m"), [LogEntry(LogKind.NOTE, "session s, m")]),
         (gemini("message", role="user", content="the prompt"), []),
-        (gemini("message", role="assistant", content="so", delta=True), [LogEntry(LogKind.MESSAGE, "so")]),
+        (gemini("message", role="assistant", content="so", delta=True), [LogEntry(LogKind.MESSAGE, "so", piece=True)]),
         (
             gemini("tool_use", tool_name="run_shell_command", tool_id="1", parameters={"command": "ls"}),
             [LogEntry(LogKind.TOOL, "ls", "run_shell_command")],

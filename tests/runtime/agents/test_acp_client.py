@@ -112,8 +112,8 @@ def test_one_turn_is_printed_as_lines_that_the_one_parser_reads(hold: Callable[.
     held = hold("think:let me see,plan:write it,plan:write it,tool:npm test:passed,usage:500:1000:0.25,say:It is made.")
     assert held.code == 0
     assert [line["type"].removeprefix("acp.") for line in held.lines if line["type"] != "acp.working"] == [
-        *("session", "thought", "plan", "call", "call", "result", "usage", "message", "end")
-    ], "the same plan once, a message when it is whole"
+        *("session", "thought", "plan", "call", "result", "usage", "message", "end")
+    ], "the same plan once, a call once its input is known, a message when it is whole"
     talk, calls = Conversation(), []
     for raw in held.raw:
         read = parse(raw)

@@ -14,8 +14,9 @@ import acp
 import msgspec
 import pytest
 
-from allswell.domain.agents.output import AgentLine, ToolCallResult, not_done, parse
+from allswell.domain.agents.output import AgentLine, ToolCallResult, TurnEnded, not_done, parse
 from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
+from allswell.domain.agents.repetition import RepetitionFinder
 from allswell.domain.service.retry import ErrorClass
 from allswell.runtime.agents import acp as client
 from allswell.runtime.agents.acp import AcpTurn, AgentPipe
@@ -120,6 +121,19 @@ def test_what_a_call_brought_is_not_what_was_said_of_it_before(
     lines = lines_of(name, 0, monkeypatch, capfdbinary)
     (result,) = [event for line in lines for event in line.events if isinstance(event, ToolCallResult)]
     assert result.text in ("", "(Bash completed with no output)")
+
+
+@pytest.mark.parametrize("name", ["acp-claude-repeats-itself", "acp-codex-repeats-itself"])
+def test_a_circle_is_seen_although_a_call_is_announced_before_its_input_is_known(
+    name: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    finder = RepetitionFinder(3)
+    for line in lines_of(name, 0, monkeypatch, capfdbinary):
+        for event in line.events:
+            if not isinstance(event, TurnEnded):
+                finder.hear(event)
+    assert finder.found is not None
+    assert finder.found.rounds >= 6
 
 
 # --- the double -------------------------------------------------------------------------------------------------------

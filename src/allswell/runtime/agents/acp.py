@@ -422,6 +422,8 @@ class AttemptClient:
             self._calls.forget(call)
             self._stepped = True
             self._out.tell("result", **shown, text=call.brought, failed=call.status == "failed")
+        elif call.status == "pending" and not call.input:
+            self._out.working("call")  # by its title alone it would be another call than the one that it becomes
         elif call.shown != shown:
             call.shown = shown
             self._out.tell("call", **shown)
