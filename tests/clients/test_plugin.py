@@ -248,7 +248,7 @@ def calls(tool: str, **arguments: object) -> CallTool:
     return CallTool(tool, arguments, namespace="mcp__allswell")
 
 
-CLAIMS = (calls("claim", agent="ada"), types("sleep 4"), calls("claim", agent="ada"))
+CLAIMS = (types("sleep 6"), calls("claim", agent="ada"))
 """Codex begins while its servers are still starting: what they bring is there a little later."""
 
 

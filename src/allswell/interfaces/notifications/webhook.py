@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from allswell.interfaces.notifications.posting import HttpResponse
 
 
-_NEEDS_EXTRA = "webhooks need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`"
 _POSTING = "allswell.interfaces.notifications.posting"
 
 
@@ -55,6 +54,14 @@ def checked_url(url: str, *, private: bool, where: str, leave: str = LEAVE_URL) 
     if wrong is not None:
         raise Refused("bad_webhook_url", f"{where}: {wrong}", where=where)
     return urlsplit(url)
+
+
+def _needs_extra(where: str) -> Refused:
+    return Refused(
+        "no_driver",
+        "webhooks need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
+        where=where,
+    )
 
 
 def can_post() -> bool:
@@ -68,7 +75,7 @@ async def _import_posting() -> None:
         try:
             await asyncio.to_thread(import_module, _POSTING)
         except ImportError as error:
-            raise Refused("no_driver", _NEEDS_EXTRA, where="sinks") from error
+            raise _needs_extra("sinks") from error
 
 
 # Signing what is posted, as Standard Webhooks has it: the id, the moment and the body, with each secret.
@@ -87,7 +94,7 @@ def signer(secret: str, *, where: str) -> Signer:
     try:
         from standardwebhooks import Webhook
     except ImportError as error:
-        raise Refused("no_driver", _NEEDS_EXTRA, where=where) from error
+        raise _needs_extra(where) from error
     try:
         key = base64.b64decode(secret.removeprefix("whsec_").strip() + "==", validate=False)
     except (binascii.Error, ValueError):
