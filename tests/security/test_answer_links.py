@@ -182,11 +182,12 @@ def test_a_link_opens_nothing_else(server: Served) -> None:
     shown = visit.get(left, Host=THERE["Host"])
     assert visit.cookies == {}
     assert b"Turn left" in shown.body
+    assert b"of one task" in shown.body  # which of two alike questions it is, as the alert says
     for word in (
         b"Turn right",
         b"Something else",
         other.encode(),
-        b"of one task",
+        b"another task",
         task.encode(),
         b"csrf",
         b"<a ",

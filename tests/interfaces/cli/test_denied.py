@@ -77,7 +77,7 @@ def test_a_supervisor_tells_it_in_the_line_about_the_end_and_beside_the_branch(
     shell("submit", "paint")
     said = " ".join(shell("up", "--drain").stdout.split())
     assert f"claude has done “paint”; {REFUSED}; it says: “" in said
-    assert "”. The work is on the branch allswell/paint-" in said
+    assert ".” The work is on the branch allswell/paint-" in said
     assert said.count("were refused") == 1
     (receipt,) = shell.json("receipts")["receipts"]
     assert receipt["warnings"] == [REFUSED]

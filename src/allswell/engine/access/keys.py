@@ -50,7 +50,7 @@ from allswell.domain.access.key import (
 from allswell.domain.access.rights import Operation, check_act, is_agents
 from allswell.domain.agents import quota as rules
 from allswell.domain.agents.quota import NOTHING, OVERHEAD, Count, Quota, QuotaUse
-from allswell.domain.ids import Millis, QuestionId
+from allswell.domain.ids import Millis, QuestionId, TaskId
 from allswell.domain.question import Option, Question, does
 from allswell.domain.rules.command import (
     Ask,
@@ -394,7 +394,7 @@ async def _change(watch: Watch, name: str, decide: Callable[[Sessions], Sessions
 # The process that needs the secret first makes it, by one swap. Whatever a link offers is decided with the secret as it
 # is now: a new one ends all links at once.
 
-NO_QUESTION = QuestionId("q_none.0")
+NO_QUESTION, NO_TASK = QuestionId("q_none.0"), TaskId("t_none")
 
 
 class SignedLink(msgspec.Struct, frozen=True):
@@ -451,10 +451,11 @@ class LinkService:
         link = read_token(token, await self._secret(fresh=True) or self._nobodys)
         now = await self._watch.now()
         question = await self._watch.views.view_question(NO_QUESTION if link is None else link.question)
+        about = None if question is None else question.task
+        row = await self._watch.views.view_task(NO_TASK if about is None else about)
         option = None if link is None else option_of_link(link, question, now)
         if link is None or question is None or option is None:
             return None
-        row = None if question.task is None else await self._watch.views.view_task(question.task)
         return OfferedAnswer(link, question, option, "" if row is None else row.task.name)
 
     async def revoke_all(self, by: str = "") -> LinkSecret:
