@@ -17,12 +17,13 @@ import pytest
 
 from allswell.domain.access.key import secret_of
 from allswell.errors import Refused
-from allswell.interfaces.http.listener import ListenAddress, check_address
+from allswell.interfaces.http.listener import ListenAddress, check_address, listening
 from allswell.interfaces.http.request_context import BODY_MOST
 from allswell.interfaces.http.security import RequestLimits
 from allswell.interfaces.http.server import ROUTES
 from tests.interfaces.http.served import Served, make_keys, started
 from tests.patience import SECONDS
+from tests.security.unprivileged import as_nobody
 
 WRONG = f"awk_admin_{secret_of(bytes(32))}"
 RANDOM = int(os.environ.get("ALLSWELL_RANDOM_REQUESTS", "1200"))
@@ -294,6 +295,30 @@ def test_connections_that_dawdle_are_ended(served: Served) -> None:
     finally:
         for one in slow:
             one.close()
+
+
+@pytest.mark.parametrize("ours, theirs", [("127.0.0.1", "::1"), ("localhost", "::1"), ("::1", "127.0.0.1")])
+def test_no_program_of_another_users_answers_at_localhost_beside_a_server(ours: str, theirs: str) -> None:
+    """Browsers look for `localhost` at `[::1]` first: there it would be shown keys, cookies and links."""
+
+    def listens(port: int) -> socket.socket:
+        made = socket.socket(socket.AF_INET6 if ":" in theirs else socket.AF_INET)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((theirs, port))
+        made.listen()
+        return made
+
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with listening(ListenAddress(ours, 0)) as (_, where):
+        assert as_nobody(lambda: listens(where.port)) == "OSError"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((theirs, where.port), SECONDS)
+    with listens(where.port), pytest.raises(Refused, match="another program has the port") as refused:
+        listening(ListenAddress(ours, where.port)).__enter__()
+    assert refused.value.code == "cannot_listen"
+    with listening(ListenAddress(ours, where.port)) as (_, again):
+        assert again.port == where.port
 
 
 def test_it_listens_for_its_user_alone(tmp_path: Path) -> None:

@@ -176,6 +176,19 @@ def test_a_file_that_is_written_while_it_is_read_is_kept_and_called_torn(
     assert (tmp_path / "back" / "log").read_bytes().startswith(b"x" * size)
 
 
+def test_what_git_keeps_under_no_name_is_named(tmp_path: Path) -> None:
+    """An index takes no `.GIT` and no link called `.gitmodules`, and says so in passing."""
+    repo = make(tmp_path / "repo", a="a")
+    write(repo, "in/.GIT/new\nline", "n")
+    write(repo, ".Git/config", "c")
+    write(repo, "b", "b")
+    (repo / ".gitmodules").symlink_to("a")
+    snapshot = take(repo, "t_1", 1, reason="a test")
+    names = [".Git/config", ".gitmodules", "in/.GIT/new\nline"]
+    assert [(one.path, one.why) for one in snapshot.left_out] == [(name, OmissionReason.SPECIAL) for name in names]
+    assert git(repo, "ls-tree", "-r", "--name-only", snapshot.id) == b"a\nb\n"
+
+
 def test_a_big_file_that_shrinks_while_it_is_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = make(tmp_path / "repo")
     write(repo, "big", b"x" * (2 * survey.WHOLE))

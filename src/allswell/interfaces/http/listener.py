@@ -1,7 +1,9 @@
 """Listening: where a server can be reached, connections that dawdle, and a stop in good order.
 
 A server listens on loopback, or on a unix socket that only its user can open (0600). Any other address is refused
-unless TLS is given, or it is said that a proxy in front of it speaks TLS: keys must not travel in the open.
+unless TLS is given, or it is said that a proxy in front of it speaks TLS: keys must not travel in the open. `localhost`
+stands for two addresses, and browsers try `[::1]` first. So the port of the one at which it does not listen is kept
+from other programs: one of another user's would be shown keys, cookies and links that are meant for us.
 
 uvicorn waits for ever for the head of a request that never comes (it bounds the head's size and the pause between two
 requests, not how long one takes): so a few thousand connections that each send a byte now and then would take all there
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -72,6 +75,10 @@ CHUNK_LEAST = 64
 STOP_SECONDS = 10
 LOCAL = ("localhost", "allswell.localhost", "127.0.0.1", "[::1]")
 """Names of this machine; browsers show the cookie of `localhost` to every program that serves a page there."""
+_OTHER_LOOPBACK = {"127.0.0.1": "::1", "0.0.0.0": "::1", "::1": "127.0.0.1"}  # noqa: S104 - what may be listened on
+"""By where a server listens: where else `localhost` leads, and browsers look first or next."""
+_PORTS_TRIED = 20
+"""Free ports that are tried until one is free at both addresses."""
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
@@ -149,16 +156,52 @@ def listening(address: ListenAddress) -> Iterator[tuple[socket.socket, ListenAdd
             with _unix(Path(address.unix)) as made:
                 yield made, address
             return
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        # asyncio turns Nagle's delay off where it can see that this is TCP; an answer would take 40 ms otherwise.
-        with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as made:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((address.host, address.port))
-            made.listen(QUEUED)
+        made, kept = _tcp(address)
+        with made, kept:
             yield made, msgspec.structs.replace(address, port=made.getsockname()[1])
     except OSError as error:
         text = f"cannot listen on {address.url}: {error.strerror or error}"
         raise Refused("cannot_listen", text, where="--listen") from None
+
+
+def _tcp(address: ListenAddress) -> tuple[socket.socket, contextlib.ExitStack]:
+    """A socket that listens, and what keeps its port at the other address of `localhost` from other programs."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    for _ in range(1 if address.port else _PORTS_TRIED):
+        # asyncio turns Nagle's delay off where it can see that this is TCP; an answer would take 40 ms otherwise.
+        made, kept = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP), contextlib.ExitStack()
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((address.host, address.port))
+            made.listen(QUEUED)
+            place, port = made.getsockname()[:2]
+            other = None if address.certificate is not None else _OTHER_LOOPBACK.get(place)
+            if other is None or _keep(kept, other, port):
+                return made, kept
+        except BaseException:
+            made.close()
+            raise
+        made.close()
+    text = f"another program has the port {port} at {other}, where browsers look for `localhost` too"
+    raise Refused("cannot_listen", text, where="--listen", hint="choose another port, or stop that program")
+
+
+def _keep(kept: contextlib.ExitStack, place: str, port: int) -> bool:
+    """Take a port without listening there: who calls `localhost` is refused, and tries the next address.
+
+    False where another program has it. A machine may have no IPv6: then no program has it.
+    """
+    try:
+        other = socket.socket(socket.AF_INET6 if ":" in place else socket.AF_INET, socket.SOCK_STREAM)
+    except OSError:
+        return True
+    try:
+        other.bind((place, port))  # without SO_REUSEADDR, or another program could take it beside us
+    except OSError as error:
+        other.close()
+        return error.errno != errno.EADDRINUSE
+    kept.callback(other.close)
+    return True
 
 
 @contextlib.contextmanager

@@ -192,8 +192,18 @@ def write_tree(git: Git, found: Survey, stored: StoredFiles) -> str:
     lines = [b"0 %s\t%s\0" % (nothing.encode(), path) for path in (*found.gone, *inside)]
     lines += [b"%s %s 0\t%s\0" % (mode.encode(), oid.encode(), path) for path, (mode, oid) in stored.entries.items()]
     if lines:
-        git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
+        _, complaints = git.ask("update-index", "-z", "--index-info", stdin=b"".join(lines))
+        if any(line.startswith("Ignoring path") for line in complaints):
+            _leave_out_ignored(git, stored)
     return git.run("write-tree", "--missing-ok").decode().strip()
+
+
+def _leave_out_ignored(git: Git, stored: StoredFiles) -> None:
+    """Note what an index takes from nobody: `.GIT` in any case, a link called `.gitmodules`."""
+    taken = set(git.run("ls-files", "-z", "--cached").split(b"\0"))
+    for path in sorted(stored.entries.keys() - taken):
+        del stored.entries[path]
+        stored.left_out.append(OmittedFile(spell(path), OmissionReason.SPECIAL, "git keeps nothing of that name"))
 
 
 def write_staged(git: Git, found: Survey) -> dict[str, str]:
