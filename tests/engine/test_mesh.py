@@ -1,22 +1,27 @@
 """Agents ask agents: delivered, delivered again, blocked, moved on, and unblocked by a late answer (M1, M2, M5)."""
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 
 import pytest
 
 from allswell import Lease, LeaseLost, Refused, make_watch
+from allswell.domain.access.key import Key, Right
 from allswell.domain.agents.handover import in_words
-from allswell.domain.ids import AgentId, CommandId
+from allswell.domain.ids import AgentId, CommandId, Millis
 from allswell.domain.mesh.request import KINDS
 from allswell.domain.rules.command import MoveOn, Respond
 from allswell.domain.rules.event import Event
-from allswell.domain.task.model import Policy
+from allswell.domain.task.model import Policy, TaskFilter, TaskRow
 from allswell.domain.task.submit import WEBHOOKS
+from allswell.engine.access.gate import Gate
+from allswell.engine.ids import Ids
 from allswell.engine.lease import check_in
 from allswell.engine.mesh import Requested, RequestOptions
 from allswell.store.memory import MemoryStore
 from allswell.testing.loop import VirtualClock, run, running_loop
+from allswell.testing.sim.process import engine_of
 from tests.engine.stage import MINUTE, Stage, play
 
 
@@ -897,5 +902,29 @@ def test_who_looks_every_second_reads_no_payloads(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(stage.watch.views, "view_payload", read.append)
         (seen,) = (await stage.watch.inboxes({"oracle": ()}, payloads=False))["oracle"]
         assert (seen.request_id, seen.payload, read) == (asked.request_id, None, [])
+
+    play(scene)
+
+
+def test_an_agents_key_looks_into_its_inbox_past_all_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each check-in over HTTP does so, and went through all open tasks: a submitter hands over any number of them."""
+
+    async def scene(stage: Stage) -> None:
+        lease = await holding(stage)
+        await lease.send_request("oracle", "collaboration", "server access", blocks=False)
+        await stage.watch.submit_many([{"name": f"task {number}", "role": "none"} for number in range(1_200)])
+        engine = engine_of(stage.watch)
+        gate = Gate(engine, Ids(stage.clock.wall, random.Random(7).getrandbits))
+        key = Key("oracle", "", (Right.AGENT,), Millis(0), roles=("any",), agents=("oracle",))
+        pages: list[int] = []
+        look = engine.store.view_tasks
+
+        async def counted(which: TaskFilter) -> list[TaskRow]:
+            pages.append(len(rows := await look(which)))
+            return rows
+
+        monkeypatch.setattr(engine.store, "view_tasks", counted)
+        (asked,) = await gate.watch_for(key).inbox("oracle")
+        assert (asked.summary, pages) == ("server access", [1])
 
     play(scene)

@@ -2,13 +2,15 @@
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from allswell.domain.ids import AgentId, Millis, TaskId, Token
-from allswell.domain.receipts.receipt import End, Receipt, advise, receipt_id, task_of_receipt, told
+from allswell.domain.receipts.receipt import Branch, End, Receipt, advise, receipt_id, task_of_receipt, told
+from allswell.domain.receipts.snapshot import ObjectName
 from allswell.errors import Refused
 from allswell.runtime.receipts import Receipts, StateDir
 from allswell.runtime.workspace.files import replace_file
@@ -99,6 +101,25 @@ def test_the_paragraph_says_what_was_seen_last_and_what_went_wrong() -> None:
 def test_without_a_snapshot_nothing_is_offered_to_recover() -> None:
     advice = advise(receipt(), resume=("again",)).advice
     assert (advice.recover, advice.resume) == ((), ("again",))
+
+
+@pytest.mark.parametrize(
+    "name", ["x;touch${IFS}OWNED", "$(touch${IFS}OWNED)", "--output=OWNED", "x|sh", "x'`touch\tOWNED`'"]
+)
+def test_the_name_of_a_branch_is_one_word_of_what_people_type(name: str, tmp_path: Path) -> None:
+    """An agent chooses it, by what it leaves checked out in its worktree."""
+    branch = Branch(repository="/r", name=name, base=ObjectName("a" * 40), commit=ObjectName("b" * 40))
+    advice = advise(receipt(branch=branch)).advice
+    assert "git" in advice.merge[0]
+    for line in (*advice.merge, *advice.look):
+        git = tmp_path / "git"
+        git.write_text('#!/bin/sh\nfor word; do :; done\nprintf %s "$word" > said\n')
+        git.chmod(0o755)
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, check=False, capture_output=True)
+        assert not (tmp_path / "OWNED").exists()
+    assert (tmp_path / "said").read_text() in (name, f"refs/heads/{name}")
+    assert not (tmp_path / "said").read_text().startswith("-")
 
 
 def test_our_folder_is_invisible_to_git(tmp_path: Path) -> None:

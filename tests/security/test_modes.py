@@ -135,6 +135,33 @@ def test_what_verifies_the_work_of_another_users_agent_runs_as_that_user(theirs:
     assert (theirs / "who").read_text().strip() == "0", "whoever names a user means that one"
 
 
+ACP_AGENT = """\
+echo 'id -u > who; exit 0' > check.sh
+while read -r line; do
+    id=$(printf %s "$line" | sed 's/.*"id":\\([0-9]*\\).*/\\1/')
+    case "$line" in
+    *'"initialize"'*) answer='"protocolVersion": 1' ;;
+    *'"session/new"'*) answer='"sessionId": "s_1"' ;;
+    *) answer='"stopReason": "end_turn"' ;;
+    esac
+    echo "{\\"jsonrpc\\": \\"2.0\\", \\"id\\": $id, \\"result\\": {$answer}}"
+done
+"""
+"""An agent that speaks ACP: it leaves what verifies its work, and is done."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run an agent as another user")
+def test_what_verifies_the_work_of_another_users_acp_agent_runs_as_that_user(theirs: Path) -> None:
+    """Our client stands before the words of such an agent, and those say whose work it is all the same."""
+    put(theirs / "agent.sh", ACP_AGENT)
+    words = [*ASIDE, "/bin/sh", "agent.sh"]
+    (theirs / "allswell.toml").write_text(f"[agents.eve]\nrole = 'eve'\nacp = {words}\n")
+    assert as_root("submit", "look", "--role", "eve", "--verify", "sh check.sh", cwd=theirs).returncode == 0
+    ran = as_root("up", "--drain", cwd=theirs)
+    assert (theirs / "who").exists(), ran
+    assert (theirs / "who").read_text().strip() == str(NOBODY)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run an agent as another user")
 def test_no_filter_of_an_agents_repository_runs_as_root(theirs: Path) -> None:
     """A worktree is checked out by git, which runs what the repository names: as the agent, or not at all."""

@@ -155,6 +155,8 @@ COMES_WITHIN = 2_000
 _LIVES = 10.0
 """Seconds between two signs of life of a caller that waits."""
 _PAGE = 100
+_BEHIND_REQUESTS = "m`"
+"""Behind the ids of all requests: other open tasks may be very many, and a key that is not shown them goes by all."""
 POSTED = Policy(timeout=None, checkpoint_interval=LONGEST)
 """The policy of webhooks: what bounds the attempt to post one is the delivery's own time."""
 
@@ -447,11 +449,12 @@ class Mesh:
         Who looks every second does it without `payloads`: an agent may send megabytes in them.
         """
         rows: list[TaskRow] = []
-        after = "m_"
-        while is_request(after):
-            page = await self._engine.store.view_tasks(TaskFilter(open=True, after=after, limit=_PAGE))
-            rows += [row for row in page if is_request(row.task.id)]
-            after = page[-1].task.id if len(page) == _PAGE else ""
+        which = TaskFilter(open=True, after="m_", below=_BEHIND_REQUESTS, limit=_PAGE)
+        while page := await self._engine.store.view_tasks(which):
+            rows += page
+            if len(page) < _PAGE:
+                break
+            which = msgspec.structs.replace(which, after=page[-1].task.id)
         rows.sort(key=lambda row: (row.task.created_at, row.task.id))
         now = await self._now() if rows else Millis(0)
         items: dict[TaskId, InboxItem] = {}

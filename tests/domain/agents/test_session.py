@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.agents.fleet import NEVER, AgentSpec, wrong_with_agent
-from allswell.domain.agents.handover import NEW_SESSION, QUOTED_IS_DATA, WARM, in_words
+from allswell.domain.agents.fleet import ACP_CLIENT, NEVER, AgentSpec, wrong_with_agent
+from allswell.domain.agents.handover import NEW_SESSION, WARM, in_words
 from allswell.domain.agents.session import (
-    ACP_CLIENT,
     FAILURES_MOST,
     LaunchPlace,
     Warmth,
@@ -31,6 +30,7 @@ from allswell.domain.ids import AgentId, Millis, TaskId, Token
 from allswell.domain.receipts.receipt import AttemptRef, End, Receipt, receipt_of
 from allswell.domain.service.retry import ErrorClass
 from allswell.domain.task.model import Handover
+from allswell.domain.values import QUOTED_IS_DATA
 from allswell.settings.first_file import KNOWN
 
 SID = "21257206-6d12-45b0-a42d-b623624c3c02"
@@ -135,9 +135,7 @@ def test_an_agent_that_speaks_acp_is_told_its_session_by_its_client() -> None:
     assert programs_of(agent) == ("claude-agent-acp",)
     client = (
         "/usr/bin/python3",
-        "-P",
-        "-m",
-        ACP_CLIENT,
+        *ACP_CLIENT,
         f"--session={SID}",
         "--",
         "sudo",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allswell.domain.agents.fleet import as_agent, stepping_aside
+from allswell.domain.agents.fleet import ACP_CLIENT, as_agent, stepping_aside
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,19 @@ def test_the_words_before_the_command(before: str) -> None:
     agent = (*aside, "claude", "-p", "--", "do it")
     assert stepping_aside(agent) == aside
     assert as_agent(agent, ("make", "test")) == (*aside, "make", "test")
+
+
+def test_an_agent_behind_our_acp_client_is_the_user_that_its_own_words_name() -> None:
+    aside = ("setpriv", "--reuid=agent", "--")
+    started = ("/usr/bin/python3", *ACP_CLIENT, "--session=", "--", *aside, "codex-acp")
+    assert as_agent(started, ("make", "test")) == (*aside, "make", "test")
+
+
+def test_no_prompt_hides_the_user_that_a_command_becomes() -> None:
+    """A prompt is a word of the command, and may be any: also the name of our client."""
+    aside = ("setpriv", "--reuid=agent", "--")
+    for prompt in (ACP_CLIENT[-1], " ".join(ACP_CLIENT)):
+        assert as_agent((*aside, "claude", "-p", prompt, "--", "x"), ("make",)) == (*aside, "make")
 
 
 @pytest.mark.parametrize("agent", [(), ("claude", "-p"), ("sh", "-c", "setpriv --reuid=1 true"), ("env", "sudo", "x")])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.values import QUOTED_IS_DATA
 from tests import patience
 from tests.flows.run.test_files import validate
 from tests.interfaces.cli.console import Console
@@ -126,7 +127,8 @@ def test_agents_of_the_settings_do_steps_and_judge_them(tmp_path: Path) -> None:
     ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
     assert ran.code == 0, ran.out + ran.err
     work = (tmp_path / "work.txt").read_text()
-    assert work.startswith("plan: Plan it.\nplan: Plan it.\n\nThe audit of your last try found: once is not enough\n")
+    again = f"plan: Plan it.\n\nFix what the audit of your last try found:\n> once is not enough\n\n{QUOTED_IS_DATA}\n"
+    assert work.startswith(f"plan: Plan it.\n{again}")
     assert work.endswith("tell: Tell: said\n")
     receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "plan-ada-1.json").read_text())
     validate("receipt", receipt)

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from allswell.domain.agents.permission import waits
 from allswell.domain.ids import Token
+from allswell.domain.values import end_of
 from allswell.errors import Refused
 
 CALLS_MOST = 5
@@ -118,7 +119,7 @@ def hook_rules(
             "input": decision.input,
             "id": decision.id if same_session else "",
             "refused": decision.refused,
-            "context": context[-CONTEXT_MOST:],
+            "context": end_of(context, CONTEXT_MOST),
             "without_effect": list(WITHOUT_EFFECT.get(decision.tool, ())),
         }
     return rules

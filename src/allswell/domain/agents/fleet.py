@@ -326,8 +326,18 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
 """The programs by which a command becomes another user, and their options that have a word behind them."""
 
 
+ACP_CLIENT = ("-P", "-m", "allswell.runtime.agents.acp")
+"""What stands behind Python where our client is started for an agent with `acp`; the agent's words follow a `--`."""
+
+
+def own_words(argv: Sequence[str]) -> Sequence[str]:
+    """The words of the agent itself, where our client stands before them: by their place, as they may hold a prompt."""
+    return argv[argv.index("--") + 1 :] if tuple(argv[1:4]) == ACP_CLIENT and "--" in argv else argv
+
+
 def stepping_aside(argv: Sequence[str]) -> tuple[str, ...]:
     """The words by which a command becomes another user (`setpriv … --`, `sudo -u agent --`); none: it does not."""
+    argv = own_words(argv)
     program = PurePath(argv[0]).name if argv else ""
     values = _VALUES.get(program)
     if values is None:

@@ -31,6 +31,8 @@ from pathlib import PurePath
 
 PATTERNS_MOST = 50
 PATTERN_LONGEST = 200
+_COMPARED_MOST = 2 << 20
+"""Characters of a call that are compared, parts included: the client waits for the answer for so long and no longer."""
 _PATTERN = re.compile(r"([A-Za-z0-9_*?-]+)(?:\((.+)\))?", re.DOTALL)
 _SPEAKS_FOR = ("command", "file_path", "path", "notebook_path", "url", "pattern", "query")
 """Which fields of an input a pattern is compared with, each that is there; else the whole input, as JSON."""
@@ -101,25 +103,33 @@ def wrong_with_patterns(patterns: Sequence[str]) -> str:
     return ""
 
 
-def waits(patterns: Sequence[str], tool: str, call_input: Mapping[str, object]) -> bool:
-    """Whether a call matches one of the patterns, and so waits for a human."""
-    for pattern in patterns:
-        match = _PATTERN.fullmatch(pattern)
-        if match is None or not _fits(tool, match[1]):
-            continue
-        if match[2] is None or any(_fits(text, match[2]) for text in _texts(tool, call_input)):
-            return True
-    return False
+def waits(patterns: Sequence[str], tool: str, call_input: object) -> bool:
+    """Whether a call matches one of the patterns, and so waits for a human; one too long to be compared does."""
+    matches = [match for pattern in patterns if (match := _PATTERN.fullmatch(pattern)) and _fits(tool, match[1])]
+    if not matches or any(match[2] is None for match in matches):
+        return bool(matches)
+    texts = _texts(tool, call_input)
+    if sum(map(len, texts)) > _COMPARED_MOST:
+        return True
+    fits = re.compile(
+        "|".join(fnmatch.translate(_plain(match[2])) for match in matches)
+    ).match  # at once: parts are many
+    return any(map(fits, texts))
 
 
 def _fits(text: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))  # a bracket stands for itself
+    return fnmatch.fnmatchcase(text, _plain(pattern))
 
 
-def _texts(tool: str, call_input: Mapping[str, object]) -> list[str]:
+def _plain(pattern: str) -> str:
+    return pattern.replace("[", "[[]")  # a bracket stands for itself
+
+
+def _texts(tool: str, call_input: object) -> list[str]:
     import json  # 1.5 ms, and what reads settings imports this module
 
-    texts = [value for name in _SPEAKS_FOR if isinstance(value := call_input.get(name), str)]
+    fields = call_input if isinstance(call_input, dict) else {}
+    texts = [value for name in _SPEAKS_FOR if isinstance(value := fields.get(name), str)]
     if not texts:
         return [json.dumps(call_input, sort_keys=True)]
     parts = [part.strip() for text in texts for part in _BETWEEN_COMMANDS.split(text)] if tool in _SHELL_TOOLS else []
@@ -131,9 +141,9 @@ def answer(event: object, rules: Mapping[str, object]) -> dict[str, str]:
 
     `rules` are `hook_rules` as they were read; an event that is not one about a call is left alone.
     """
-    if not isinstance(event, dict) or not isinstance(event.get("tool_input"), dict):
+    if not isinstance(event, dict) or "tool_name" not in event:
         return {}
-    tool, call_input = str(event.get("tool_name")), event["tool_input"]
+    tool, call_input = str(event["tool_name"]), event.get("tool_input")
     decision = rules.get("decision")
     if isinstance(decision, dict) and _is_decided(decision, tool, call_input, event.get("tool_use_id")):
         refused, context = str(decision.get("refused", "")), str(decision.get("context", ""))
@@ -147,10 +157,14 @@ def answer(event: object, rules: Mapping[str, object]) -> dict[str, str]:
     return {}
 
 
-def _is_decided(decision: Mapping[str, object], tool: str, call_input: Mapping[str, object], call_id: object) -> bool:
+def _is_decided(decision: Mapping[str, object], tool: str, call_input: object, call_id: object) -> bool:
     import json  # 1.5 ms, and what reads settings imports this module
 
-    if decision.get("tool") != tool or decision.get("id") not in ("", None, call_id):
+    if (
+        not isinstance(call_input, dict)
+        or decision.get("tool") != tool
+        or decision.get("id") not in ("", None, call_id)
+    ):
         return False
     without_effect = decision.get("without_effect")
     skipped = without_effect if isinstance(without_effect, list) else []

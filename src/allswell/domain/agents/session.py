@@ -20,7 +20,7 @@ import msgspec
 
 from allswell.domain.agents.acp import DIALECT
 from allswell.domain.agents.cost import Expense
-from allswell.domain.agents.fleet import NEVER, AgentSpec, stepping_aside
+from allswell.domain.agents.fleet import NEVER, AgentSpec, own_words, stepping_aside
 from allswell.domain.ids import is_session
 from allswell.domain.receipts.receipt import End, Receipt
 from allswell.domain.service.retry import ErrorClass
@@ -28,8 +28,6 @@ from allswell.domain.service.retry import ErrorClass
 FAILURES_MOST = 2
 """After so many failures in a row of attempts that went on with it, a session is given up."""
 PLACE = "{session}"
-ACP_CLIENT = "allswell.runtime.agents.acp"
-"""The module of the client that is started for an agent with `acp`, in front of the agent's own words."""
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _FAILURES = (End.FAILED, End.SIGNALLED, End.TIMEOUT, End.IDLE, End.STALLED, End.LOST)
 """Ends that speak against the session that was gone on with; a stop, a question or a limit of money do not."""
@@ -107,9 +105,7 @@ def program_of(argv: Sequence[str]) -> str:
 
     Of an agent that is spoken to over ACP it is the agent's, and not that of our client in front of it.
     """
-    if ACP_CLIENT in argv and "--" in argv:
-        argv = argv[argv.index("--") + 1 :]
-    words = argv[len(stepping_aside(argv)) :]
+    words = own_words(argv)[len(stepping_aside(argv)) :]
     return PurePath(words[0]).name if words else ""
 
 
@@ -215,7 +211,7 @@ def resumed(argv: Sequence[str], dialect: str, session: str, message: str) -> tu
     Without a message Claude Code goes on with the call that it had put off, and has no second turn behind that.
     """
     aside = stepping_aside(argv)
-    words = tuple(argv[len(aside) :])
+    words = tuple(own_words(argv)[len(aside) :])
     program = program_of(argv)
     if program != dialect or not _IDS.get(program, _UUID).fullmatch(session):
         return None

@@ -305,14 +305,19 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
             look.append(f"git -C {shlex.quote(branch.worktree)} status")
         if branch.name and branch.commit != branch.base:
             look.append(_diff(branch.repository, branch.base, branch.name))
-            merge.append(f"git -C {shlex.quote(branch.repository)} merge {branch.name}")
+            merge.append(f"git -C {shlex.quote(branch.repository)} merge {typed_branch(branch.name)}")
     advice = Advice(tuple(look), tuple(recover), resume, tuple(merge))
     return msgspec.structs.replace(receipt, advice=advice)
 
 
 def _diff(folder: str, base: str, name: str) -> str:
     """A `git diff` that runs no program which the repository's configuration names."""
-    return f"git -C {shlex.quote(folder)} diff --no-ext-diff --no-textconv {base[:12]} {shlex.quote(name)}"
+    return f"git -C {shlex.quote(folder)} diff --no-ext-diff --no-textconv {base[:12]} {typed_branch(name)}"
+
+
+def typed_branch(name: str) -> str:
+    """A branch as one word of a command that people type: its name is an agent's, and may be a script or an option."""
+    return shlex.quote(f"refs/heads/{name}" if name.startswith("-") else name)
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

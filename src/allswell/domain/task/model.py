@@ -644,6 +644,7 @@ class TaskFilter(msgspec.Struct, frozen=True):
     ids: tuple[TaskId, ...] | None = None  # only these; those that do not exist are missing
     text: str = ""  # only those with this in their name, id, role or holder; `folded`
     newest: bool = False  # the greatest ids first
+    below: str = ""  # only ids smaller than this one
 
 
 LAST = "\U0010ffff"

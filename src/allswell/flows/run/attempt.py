@@ -28,6 +28,7 @@ from allswell.domain.receipts.receipt import Verification
 from allswell.domain.receipts.step import Artifact, FinalAction, GitPlace, Phase, StepReceipt, StepStatus, Tokens
 from allswell.domain.rules.command import Command as StoreCommand
 from allswell.domain.task.model import OPEN
+from allswell.domain.values import QUOTED_IS_DATA, quoted
 from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.flows.reader import outside
@@ -281,7 +282,7 @@ class StepAttempt:
             self.site.tell("step_audited", self.job.id, self.number, passed=verdict.passed)
             history.append(AuditVerdict(self.job.id, verdict.passed))
             failed = failed_audits(history, self.job.id)
-            found = _LastFailure("ALLSWELL_AUDIT", verdict.details, "The audit of your last try found: ")
+            found = _LastFailure("ALLSWELL_AUDIT", verdict.details, "Fix what the audit of your last try found:")
             match after_verdict(passed=verdict.passed, failed=failed):  # a flow's step has no other builder
                 case AfterAudit.ACCEPT:
                     return came
@@ -353,7 +354,7 @@ class StepAttempt:
             if handover and PLACE not in work.prompt:
                 prompt = f"{prompt}\n\n{handover}"
             if found is not None:
-                prompt = f"{prompt}\n\n{found.words}{found.text}"
+                prompt = f"{prompt}\n\n{found.words}\n{quoted(found.text)}\n\n{QUOTED_IS_DATA}"
             file = self.site.base.llm / f"{job.id}-{self.number}.prompt"
             order = order_of_agent(spec, job, prompt, file, self.lease, shortened(handover))
             return replace(order, verify=self._verify, handover=handover)

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from allswell.domain.agents.conversation import is_noise
-from allswell.domain.agents.fleet import AgentSpec, fill, longer_idle, word_of
+from allswell.domain.agents.fleet import ACP_CLIENT, AgentSpec, fill, longer_idle, word_of
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
-from allswell.domain.agents.session import ACP_CLIENT
 from allswell.domain.receipts.receipt import End
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.engine.lease import Lease
@@ -38,7 +37,6 @@ from allswell.timing.clock import SystemClock
 # A sync function of Python is a command, too: it is called in a process of its own, so that it can be ended for real.
 
 CALLED = ("-P", "-m", "allswell.runtime.agents.called")  # -P: no package of the folder is taken for ours
-_CLIENT = ("-P", "-m", ACP_CLIENT)
 _TAIL = 2_000
 """Bytes of its last output that a failure is told with."""
 _ARGUMENT_MOST = 128 * 1024 - 1
@@ -61,7 +59,7 @@ def order_of(
     folder, env = places["folder"], {name: fill(value, places) for name, value in spec.env.items()}
     if spec.acp:
         order_for(words, cwd=folder, env=env, hand_on=spec.pass_env)  # refuses a command that cannot be run
-        words = [sys.executable, *_CLIENT, f"--session={places['session']}", "--", *words]
+        words = [sys.executable, *ACP_CLIENT, f"--session={places['session']}", "--", *words]
     env |= {"ALLSWELL_ORDERS": places["orders_file"], PROMPT: places["prompt_file"], **more}
     limits = AttemptLimits(idle=spec.idle, grace=spec.grace, repeats=spec.repeats, longer_idle=longer_idle(spec))
     order = order_for(words, cwd=folder, env=env, hand_on=spec.pass_env, limits=limits, folder=folder)

@@ -43,7 +43,7 @@ from allswell.domain.rules.event import Event
 from allswell.domain.scopes import VARIABLE as DEADLINE
 from allswell.domain.scopes import write_instant
 from allswell.domain.service.retry import Failure
-from allswell.domain.values import on_one_line, quoted
+from allswell.domain.values import end_of, on_one_line, quoted
 from allswell.engine.lease import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agent_socket import SECRET, VARIABLE
@@ -355,7 +355,9 @@ def _moved_on(worktree: Path) -> BaseMoved | None:
 def shortened(text: str) -> str:
     """A handover as a variable or an argument can hold it; what is newest stands last, and stays."""
     content = text.encode("utf-8", "surrogateescape")
-    return text if len(content) <= _MOST else _SHORTENED + content[-_MOST:].decode("utf-8", "ignore")
+    if len(content) <= _MOST:
+        return text
+    return _SHORTENED + end_of(text, len(content[-_MOST:].decode("utf-8", "ignore")))
 
 
 def with_handover(order: LaunchSpec, lease: Lease, home: StateDir, *, cold: str = "") -> LaunchSpec:

@@ -28,6 +28,7 @@ from allswell.domain.receipts.receipt import (
     advise,
     receipt_id,
     receipt_of,
+    typed_branch,
 )
 from allswell.domain.receipts.snapshot import spell
 from allswell.domain.task.model import STATES, State, Task
@@ -223,7 +224,7 @@ def _merge_message(task: TaskId, need: NeedDone) -> str:
 
 
 def _not_merged(need: NeedDone, missing: Mapping[TaskId, str]) -> str:
-    return missing.get(need.task, "") or f"merge it if you need it: git merge {need.branch}"
+    return missing.get(need.task, "") or f"merge it if you need it: git merge {typed_branch(need.branch)}"
 
 
 def tree_for(spec: AgentSpec, lease: Lease, home: StateDir) -> TaskTree:

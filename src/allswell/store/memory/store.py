@@ -108,6 +108,7 @@ class MemoryViews(Views):
             and (which.run is None or which.run == task.run)
             and (which.name is None or which.name == task.name)
             and (which.role is None or which.role == task.role)
+            and (not which.below or id_ < which.below)
             and (not which.states or tables.stands(id_) in which.states)
             and (not which.text or folded(which.text) in folded(self._called(task)))
         )

@@ -734,6 +734,7 @@ WHERE t.id {beyond} $1::text
   AND ($4::text IS NULL OR t.name = $4::text)
   AND ($8::text[] IS NULL OR t.id = ANY($8::text[]))
   AND ($7::text IS NULL OR t.role = $7::text)
+  AND ($11::text = '' OR t.id < $11::text)
   AND (NOT $9::boolean OR r.lane = ANY(ARRAY(SELECT id FROM allswell.lane WHERE role = $7::text)))
   AND ($10::text = '' OR strpos(lower(concat_ws(E'\n', t.name, t.id, t.role, l.agent) COLLATE "C"), $10::text) > 0)
   AND ($5::text[] IS NULL OR CASE

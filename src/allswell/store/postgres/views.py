@@ -167,7 +167,7 @@ class PostgresViews(Views):
         page = SQL["of_page"].format(beyond=beyond, order=order, stands=stands)
         values = (
             *(which.after or (LAST if which.newest else ""), which.open, which.run, which.name, states, which.limit),
-            *(which.role, ids, in_line, text),
+            *(which.role, ids, in_line, text, which.below),
         )
         (rows,) = await self._look((f"{SQL['task_row']} {page}", values))
         return [task_row_of(row) for row in rows]

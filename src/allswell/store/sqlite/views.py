@@ -74,7 +74,8 @@ def tasks(connection: sqlite3.Connection, query: ViewTasks) -> list[TaskRow]:
     if which.ids is not None:
         conditions.append("task.id IN (SELECT value FROM json_each(?))")
         values.append(rows.text(which.ids))
-    for condition, value in (("run = ?", which.run), ("name = ?", which.name), ("role = ?", which.role)):
+    equal = (("run = ?", which.run), ("name = ?", which.name), ("role = ?", which.role))
+    for condition, value in (*equal, ("task.id < ?", which.below or None)):
         if value is not None:
             conditions.append(condition)
             values.append(value)
