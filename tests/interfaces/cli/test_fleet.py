@@ -24,7 +24,7 @@ from allswell.store.trusted import trust_folder
 from allswell.testing.sim.process import engine_of
 from tests.interfaces.cli.console import Console, millis
 from tests.interfaces.cli.scene import SetClock
-from tests.interfaces.cli.upkeep import at_terminal, run
+from tests.interfaces.cli.upkeep import at_terminal, environment, run
 
 DO = 'command = ["sh", "-c", "echo $0 >> done.txt", "{name}"]'
 
@@ -56,6 +56,24 @@ def test_up_works_everything_off(cli: Console) -> None:
     told = kinds_of(cli)
     assert told.count("task_completed") == 3
     assert "supervisor_stopped" in told
+
+
+_PLAIN = """import sys
+for package in ("anyio", "apprise", "httpcore", "httpx", "pydantic", "standardwebhooks", "starlette", "yaml"):
+    sys.modules[package] = None
+from allswell.interfaces.cli import main
+main()"""
+"""The command line as it is where no extra was installed."""
+
+
+def test_up_needs_no_extra(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text(f"[agents.shell]\n{DO}\n")
+    cli.submit("n0")
+    command = [sys.executable, "-c", _PLAIN, "up", "--drain"]
+    ended = subprocess.run(command, cwd=cli.folder, env=environment(), capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (cli.folder / "done.txt").read_text().split() == ["n0"]
+    assert "extra" not in ended.stdout
 
 
 def test_up_tells_what_happens_as_a_person_would(cli: Console) -> None:

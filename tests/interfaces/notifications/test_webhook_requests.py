@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -165,6 +166,28 @@ def test_what_a_receiver_refuses_for_good_is_not_posted_again(status: int) -> No
 
         asyncio.run(main())
         assert len(oracle.requests) == 1
+
+
+@pytest.mark.row("M9")
+def test_without_the_extra_a_request_goes_back_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that cannot post leaves the next delivery to one that can, and says why."""
+    monkeypatch.delitem(sys.modules, "allswell.interfaces.notifications.posting")
+    monkeypatch.setitem(sys.modules, "httpcore", None)
+
+    async def main() -> None:
+        async with make_watch(MemoryStore(strict=False)) as watch:
+            sent = await (await asking(watch)).send_request("https://hooks.example/x", "webhook", "deploy it")
+            with pytest.raises(Refused, match=r"webhooks need the extra `sinks`"):
+                await deliver_requests(watch, HttpPoster(SystemClock().wall, {}, {}))
+            row = await watch.task(sent)
+            assert row is not None
+            stand = row.task.record.request
+            assert stand is not None
+            assert (row.lease, stand.waiting, row.task.record.failures) == (None, True, {})
+            assert stand.attempt < stand.last, "another process can still post it"
+            assert "`sinks`" in row.task.record.handover.message
+
+    asyncio.run(main())
 
 
 @pytest.mark.row("M9")

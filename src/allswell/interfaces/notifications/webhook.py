@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _POSTING = "allswell.interfaces.notifications.posting"
+_NEEDS_SINKS = "webhooks need the extra `sinks`: in Allswell's clone, type `uv tool install '.[sinks]'`"
 
 
 def checked_url(url: str, *, private: bool, where: str, leave: str = LEAVE_URL) -> SplitResult:
@@ -55,10 +56,13 @@ def checked_url(url: str, *, private: bool, where: str, leave: str = LEAVE_URL) 
     return urlsplit(url)
 
 
-async def _import_posting() -> None:
-    """Import what posts, in a thread: it takes so long that whatever else is on the loop would be late."""
+async def import_posting() -> None:
+    """Import what posts, in a thread: it would keep the loop for too long. `Refused` without the extra `sinks`."""
     if _POSTING not in sys.modules:
-        await asyncio.to_thread(import_module, _POSTING)
+        try:
+            await asyncio.to_thread(import_module, _POSTING)
+        except ImportError as error:
+            raise Refused("no_driver", _NEEDS_SINKS, where="sinks") from error
 
 
 # Signing what is posted, as Standard Webhooks has it: the id, the moment and the body, with each secret.
@@ -77,11 +81,7 @@ def signer(secret: str, *, where: str) -> Signer:
     try:
         from standardwebhooks import Webhook
     except ImportError as error:
-        raise Refused(
-            "no_driver",
-            "webhooks need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
-            where=where,
-        ) from error
+        raise Refused("no_driver", _NEEDS_SINKS, where=where) from error
     try:
         key = base64.b64decode(secret.removeprefix("whsec_").strip() + "==", validate=False)
     except (binascii.Error, ValueError):
@@ -150,7 +150,7 @@ class WebhookSink(SinkDefaults):
             text = f"the message has {len(body):,} bytes, more than max_body ({self._body_most:,})"
             raise NotDelivered(DeliveryFailure(text, final=True))
         headers = signed_headers(delivery.id, delivery.body, self._signers, self._wall())
-        await _import_posting()
+        await import_posting()
         from allswell.interfaces.notifications.posting import failure_of, post
 
         answer = await post(self._url, body, headers, private=self._private)
@@ -222,8 +222,11 @@ class HttpPoster(msgspec.Struct, frozen=True):
 
 
 async def deliver_requests(watch: Watch, posting: HttpPoster) -> None:
-    """Post requests to addresses until cancelled; any number of processes may do it at once."""
-    await _import_posting()
+    """Post requests to addresses until cancelled; any number of processes may do it at once.
+
+    Without the extra `sinks` this ends with `Refused` at the first request. That request goes back to the pool, and its
+    next delivery can be made by a process that has the extra.
+    """
     places = asyncio.Semaphore(_AT_ONCE)
     async with Nursery() as nursery:
         while True:
@@ -236,6 +239,11 @@ async def deliver_requests(watch: Watch, posting: HttpPoster) -> None:
             if lease is None:
                 places.release()
                 continue
+            try:
+                await import_posting()
+            except Refused as error:
+                await lease.release(error.message)
+                raise
             nursery.start(_deliver(lease, places, posting), name=f"request {lease.task}")
 
 

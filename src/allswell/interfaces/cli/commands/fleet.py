@@ -342,8 +342,14 @@ def _telling(plan: SupervisorPlan, context: CliContext) -> SupervisorPlan:
             made.append(make_sink(spec, origin=context.settings.public_origin))
         except Refused as error:
             plan.tell(f"the sink {spec.name} gets no messages: {error.message}; `allswell sinks check`")
-    delivering = partial(deliver_requests, posting=posting_of(context.settings, plan.clock.wall))
-    return replace(plan, beside=[delivering, *([partial(run_sinks, sinks=made)] if made else ())])
+
+    async def deliver(watch: Watch) -> None:
+        try:
+            await deliver_requests(watch, posting_of(context.settings, plan.clock.wall))
+        except Refused as error:
+            plan.tell(f"requests to addresses are not posted from here: {error.message}")
+
+    return replace(plan, beside=[deliver, *([partial(run_sinks, sinks=made)] if made else ())])
 
 
 # Who does what: `agents` shows all of them with their health, `tracking` what is held against whom.

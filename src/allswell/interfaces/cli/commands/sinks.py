@@ -171,7 +171,7 @@ def run(name: Name = None, *, context: CliContext) -> None:
     import asyncio
 
     from allswell.interfaces.notifications.follower import make_sink, posting_of, run_sinks
-    from allswell.interfaces.notifications.webhook import deliver_requests
+    from allswell.interfaces.notifications.webhook import deliver_requests, import_posting
     from allswell.views.commands import SaidShape
     from allswell.views.fields import moment
 
@@ -181,6 +181,7 @@ def run(name: Name = None, *, context: CliContext) -> None:
     made: list[Sink] = [make_sink(spec, origin=origin) for spec in chosen.values()]
 
     async def live(watch: Watch) -> None:
+        await import_posting()
         delivering = deliver_requests(watch, posting_of(context.settings, watch.clock.wall))
         following = asyncio.ensure_future(_both(run_sinks(watch, made), delivering))
         on_stop(following.cancel)
