@@ -55,9 +55,7 @@ def store_for(url: str) -> Store:
         try:
             from allswell.store.postgres import PostgresStore
         except ImportError as error:
-            hint = (
-                "PostgreSQL needs the extra `postgres`: install Allswell with it, as in `uv tool install '.[postgres]'`"
-            )
+            hint = "PostgreSQL needs the extra `postgres`: in Allswell's clone, type `uv tool install '.[postgres]'`"
             raise Refused("no_driver", hint, where="store") from error
         return PostgresStore(url)
     if is_remote(url):

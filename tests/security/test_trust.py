@@ -663,6 +663,16 @@ def test_at_a_terminal_it_is_asked_about_with_what_it_would_run(
     assert said.code == code, said
 
 
+@pytest.mark.parametrize("more", [(), ("--below",)])
+def test_a_folder_that_was_not_agreed_to_is_not_called_fine(clone: Path, home: Path, more: tuple[str, ...]) -> None:
+    (clone / "allswell.toml").write_text('[agents.eve]\ncommand = ["true"]\n')
+    said = at_terminal("trust", *more, cwd=clone, columns=120, typed="n\n", HOME=str(home))
+    assert (said.code, said.out.splitlines()[-1]) == (0, "Trust it? [y/N] Nothing was trusted.")
+    assert at_terminal("trust", *more, cwd=clone, columns=120, typed="y\n", HOME=str(home)).code == 0
+    said = at_terminal("trust", cwd=clone, columns=120, HOME=str(home))
+    assert said.out.splitlines()[-1] == "Nothing here needs to be trusted."
+
+
 def test_what_is_not_shown_is_counted(clone: Path, home: Path) -> None:
     """Nothing is hidden behind many harmless lines, or at the end of a long one."""
     harmless = "".join(f'[agents.a{number}]\ncommand = ["true"]\n' for number in range(14))

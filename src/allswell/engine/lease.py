@@ -799,4 +799,4 @@ def _order(row: TaskRow, now: int) -> str | None:
     end = None if row.lease is None else lapses_at(row.lease)
     if end is None or row.lease is None or end >= row.lease.deadline:
         return None
-    return f"Check in again within {max(0, end - now) // 1_000} s, or the task is given to another."
+    return f"Check in again within {max(0, end - now) // 1_000}s, or the task is given to another."

@@ -110,7 +110,7 @@ def _library(name: str) -> type[yaml.SafeLoader | yaml.CSafeLoader]:
     except ModuleNotFoundError:
         raise Refused(
             "missing_extra",
-            "reading YAML needs the extra `flows`: install Allswell with it, as in `uv tool install '.[flows]'`",
+            "reading YAML needs the extra `flows`: in Allswell's clone, type `uv tool install '.[flows]'`",
             where=name,
         ) from None
     # The C library is some twenty times as fast; both are held to the same tests.

@@ -169,7 +169,7 @@ def _set_up() -> Tracer:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
         raise RuntimeError(
-            "traces need the extra `telemetry`: install Allswell with it, as in `uv tool install '.[telemetry]'`"
+            "traces need the extra `telemetry`: in Allswell's clone, type `uv tool install '.[telemetry]'`"
         ) from None
     theirs = _theirs()
     if theirs is not None:

@@ -11,7 +11,7 @@ try:
     import psycopg_pool  # noqa: F401 - asked for once, here, so that what is missing is said plainly
 except ImportError as error:
     raise ImportError(
-        "the worker needs the extra `worker`: install Allswell with it, as in `uv tool install '.[worker]'`"
+        "the worker needs the extra `worker`: in Allswell's clone, type `uv tool install '.[worker]'`"
     ) from error
 
 from allswell.worker.errors import BusinessFailure, HandlerFailure, OutOfTime, Permanent, Transient

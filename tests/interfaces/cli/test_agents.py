@@ -35,7 +35,7 @@ def test_a_task_from_submit_to_done(cli: Console) -> None:
     assert cli.ok("checkin", "half", "--progress", "0.5", "--json").json["answers"] == [told]
     words = cli.ok("checkin", "half", "--progress", "0.5").out
     assert words.splitlines()[1:3] == [f"{asked} was answered: reply", "  the first"]
-    assert re.search(r"Check in again within \d\d s, or the task is given to another\.", words)
+    assert re.search(r"Check in again within \d\ds, or the task is given to another\.", words)
     shown = cli.ok("show", id_, "--json").json["task"]
     assert (shown["state"], shown["note"], shown["progress"], shown["agent_id"]) == ("held", "half", 0.5, "ada")
     assert cli.ok("done", '{"pages": 12}', "--json").json == {

@@ -142,7 +142,7 @@ def _signing_library() -> None:
     try:
         import cryptography  # noqa: F401 - only to see that it is there
     except ModuleNotFoundError:
-        text = "a key for a chat needs the extra `chat`: install Allswell with it, as in `uv tool install '.[chat]'`"
+        text = "a key for a chat needs the extra `chat`: in Allswell's clone, type `uv tool install '.[chat]'`"
         raise Refused("missing_extra", text) from None
 
 
@@ -728,5 +728,5 @@ def _library() -> None:
     try:
         import websockets  # noqa: F401 - only to see that it is there
     except ModuleNotFoundError:
-        text = "AgentChat needs the extra `chat`: install Allswell with it, as in `uv tool install '.[chat]'`"
+        text = "AgentChat needs the extra `chat`: in Allswell's clone, type `uv tool install '.[chat]'`"
         raise Refused("missing_extra", text) from None

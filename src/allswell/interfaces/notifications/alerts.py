@@ -242,7 +242,7 @@ def _opened(route: str, environ: Mapping[str, str], where: str) -> Apprise:
     except ImportError as error:
         raise Refused(
             "no_driver",
-            "alerts need the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`",
+            "alerts need the extra `sinks`: in Allswell's clone, type `uv tool install '.[sinks]'`",
             where=where,
         ) from error
     logging.getLogger("apprise").addHandler(logging.NullHandler())  # or what it cannot read goes to standard error

@@ -171,7 +171,7 @@ def _client(spec: SinkSpec, token: str) -> AsyncClient:
     try:
         from notion_client import AsyncClient
     except ImportError as error:
-        text = "the Notion sink needs the extra `sinks`: install Allswell with it, as in `uv tool install '.[sinks]'`"
+        text = "the Notion sink needs the extra `sinks`: in Allswell's clone, type `uv tool install '.[sinks]'`"
         raise Refused("no_driver", text, where=f"sinks.{spec.name}") from error
     own: dict[str, Any] = {"base_url": spec.url.rstrip("/")} if spec.url else {}
     return AsyncClient(

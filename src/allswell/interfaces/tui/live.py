@@ -42,7 +42,7 @@ _SHARE = 10
 _WIDE = 110
 _STYLES = {"held": "cyan", "ready": "green", "waiting": "yellow", "delayed": "bright_black", "nowhere": "bold red"}
 _NEEDS_MOST = 5
-_MORE = "The live view needs the extra `watch`: install Allswell with it, as in `uv tool install '.[watch]'`"
+_MORE = "The live view needs the extra `watch`: in Allswell's clone, type `uv tool install '.[watch]'`"
 
 
 def can_be_live() -> bool:

@@ -136,9 +136,7 @@ def _check_installed() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        text = (
-            "serving over HTTP needs the extra `server`: install Allswell with it, as in `uv tool install '.[server]'`"
-        )
+        text = "serving over HTTP needs the extra `server`: in Allswell's clone, type `uv tool install '.[server]'`"
         raise Refused("no_server", text, where="serve") from error
 
 
@@ -236,7 +234,7 @@ def _within_attempt() -> None:
 def _not_installed() -> Refused:
     return Refused(
         "no_mcp",
-        "the tools for agents need the extra `mcp`: install Allswell with it, as in `uv tool install '.[mcp]'`",
+        "the tools for agents need the extra `mcp`: in Allswell's clone, type `uv tool install '.[mcp]'`",
         where="mcp",
     )
 

@@ -401,7 +401,7 @@ def trust(
     database lies in its place. What `init`, `submit` or `run` make is trusted already. ALLSWELL_TRUST=PATH[:PATH]
     trusts folders with all that lies below them, for CI and services.
     """
-    from allswell.settings.trust import distrust, known_paths, trust_folder
+    from allswell.settings.trust import distrust, known_paths, trust_folder, waiting_for_trust
     from allswell.views.commands import TrustedShape
 
     here = _folder(folder)
@@ -424,10 +424,12 @@ def trust(
         agreed = yes or _agrees(here, ["everything below it, now and later"])
         if agreed:
             trust_folder(here)
-        paths = [str(here)] if agreed else []
+        paths, waiting = [str(here)] if agreed else [], True
     else:
+        waiting = bool(waiting_for_trust(here))
         paths = _trusted(here, asks=not yes)
-    context.say(TrustedShape(paths), _told(paths, "is trusted", "Nothing here needs to be trusted."))
+    otherwise = "Nothing was trusted." if waiting else "Nothing here needs to be trusted."
+    context.say(TrustedShape(paths), _told(paths, "is trusted", otherwise))
 
 
 def _told(paths: Sequence[str], what: str, otherwise: str) -> str:
