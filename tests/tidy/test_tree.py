@@ -17,7 +17,7 @@ CLASS_NAMES_TWICE = {"Fail"}  # a command on the wire; and a public name of `tes
 # What is still to be mended of the product, as it was counted on 2026-11-18. These numbers only go down: a change that
 # brings one down by much writes the new one here.
 SMALL_MODULES = 4
-EMPTY_NAMES_BOUND = 2_015
+EMPTY_NAMES_BOUND = 1_850
 SMALL = 60  # lines: a module with fewer belongs to the one that imports it; `__init__` is not counted
 CROWDED = 25  # modules in one folder, `__init__` not counted
 CROWDED_FOLDERS: set[str] = set()  # none is to be added

@@ -1,4 +1,4 @@
-"""From the tree of a flow file to the flow: every key, its shape, and what it refers to.
+"""Reads a parsed flow file into a `Flow`, and checks every key, its shape, and what it refers to.
 
 Nothing is guessed: a key that is unknown, a value of the wrong shape, a step that does nothing or two things at once,
 and a `{{ }}` whose value cannot be there when it is needed are mistakes, each told with its line and column. A file is
@@ -58,7 +58,7 @@ _CALLS_MODELS = ("agent", "python")
 
 
 class FlowStep(msgspec.Struct, frozen=True):
-    """A step as far as time is concerned."""
+    """The limits, needs and retries of a step, and what the check of limits asks about it."""
 
     step: StepFigures
     override: CheckFigure | None
@@ -74,72 +74,72 @@ class FlowStep(msgspec.Struct, frozen=True):
 class TimeReader:
     """Reads what a file says about time."""
 
-    def __init__(self, complaints: YamlProblems, settings: Settings) -> None:
-        self._said = complaints
+    def __init__(self, problems: YamlProblems, settings: Settings) -> None:
+        self._problems = problems
         self._settings = settings
 
     def timeouts(self, entry: MappingEntry | None) -> dict[ScopeKind, CheckFigure]:
         """The limits of the flow's scopes: the file's, and the settings' for the rest."""
         usual = {kind: self._settings.figure(f"timeouts.{kind}") for kind in ScopeKind}
-        return usual if entry is None else usual | dict(self._given(entry))
+        return usual if entry is None else usual | dict(self._limits_in(entry))
 
-    def _given(self, entry: MappingEntry) -> Iterator[tuple[ScopeKind, CheckFigure]]:
+    def _limits_in(self, entry: MappingEntry) -> Iterator[tuple[ScopeKind, CheckFigure]]:
         kinds = tuple(kind.value for kind in ScopeKind)
-        for name, given in self._said.mapping(entry, "timeouts", "such as `step: 10m`").items():
+        for name, limit in self._problems.mapping(entry, "timeouts", "such as `step: 10m`").items():
             if name not in kinds:
-                self._said.wrong(given, f"There is no scope {name!r}.", offer(name, kinds))
-            elif figure := self._duration(f"timeouts.{name}", given):
+                self._problems.wrong(limit, f"There is no scope {name!r}.", offer(name, kinds))
+            elif figure := self._duration(f"timeouts.{name}", limit):
                 yield ScopeKind(name), figure
 
-    def step(self, id_: str, node: YamlNode, given: dict[str, MappingEntry], usual: CheckFigure) -> FlowStep:
+    def step(self, id_: str, node: YamlNode, entries: dict[str, MappingEntry], usual: CheckFigure) -> FlowStep:
         """One step's figures and needs."""
         override = None
-        if entry := given.get("timeout_override"):
+        if entry := entries.get("timeout_override"):
             override = self._duration(f"steps.{id_}.timeout_override", entry)
         limit = override or usual
-        needs = tuple(self._needs(given["needs"], f"steps.{id_}")) if "needs" in given else ()
+        needs = tuple(self._needs(entries["needs"], f"steps.{id_}")) if "needs" in entries else ()
         policy, retrying, retries = None, None, None
-        if "retry" in given:
-            policy, retrying, retries = self._retry(given["retry"], id_, limit)
-        made = StepFigures(id_, limit, needs, self._said.place(node), retrying)
-        calls_models = any(key in given for key in _CALLS_MODELS)
-        return FlowStep(made, override, policy, retries, calls_models, "verify" in given)
+        if "retry" in entries:
+            policy, retrying, retries = self._retry(entries["retry"], id_, limit)
+        made = StepFigures(id_, limit, needs, self._problems.place(node), retrying)
+        calls_models = any(key in entries for key in _CALLS_MODELS)
+        return FlowStep(made, override, policy, retries, calls_models, "verify" in entries)
 
     def _needs(self, entry: MappingEntry, path: str) -> Iterator[Need]:
         node = entry.node
-        for one in node.value if isinstance(node.value, list) else [node]:
-            if isinstance(one.value, str | int) and not isinstance(one.value, bool):
-                yield Need(str(one.value), self._said.place(one))
-            elif one.value is not None or one is not node:
-                self._said.wrong(one, f"{path}.needs must be ids of steps.", "Write them as `needs: [a, b]`.")
+        for item in node.value if isinstance(node.value, list) else [node]:
+            if isinstance(item.value, str | int) and not isinstance(item.value, bool):
+                yield Need(str(item.value), self._problems.place(item))
+            elif item.value is not None or item is not node:
+                self._problems.wrong(item, f"{path}.needs must be ids of steps.", "Write them as `needs: [a, b]`.")
 
     def _retry(
         self, entry: MappingEntry, id_: str, limit: CheckFigure
     ) -> tuple[RetryPolicy | None, Retrying | None, tuple[CheckFigure, CheckFigure] | None]:
         """`retry: 2`, or a mapping with the names that `[retry]` has in the settings."""
         path = f"steps.{id_}.retry"
-        given = {"retries": entry} if not isinstance(entry.node.value, dict) else entry.node.value
+        entries = {"retries": entry} if not isinstance(entry.node.value, dict) else entry.node.value
         policy = self._settings.policy_for("").retry
         figures: dict[str, CheckFigure] = {}
-        for key, one in given.items():
+        for key, figure in entries.items():
             if key not in RETRY_FIGURES:
-                self._said.wrong(one, f"{path} has no figure {key!r}.", offer(key, RETRY_FIGURES))
+                self._problems.wrong(figure, f"{path} has no figure {key!r}.", offer(key, RETRY_FIGURES))
                 continue
             try:
-                value = SETTINGS[f"retry.{key}"].read(one.node.plain())
+                value = SETTINGS[f"retry.{key}"].read(figure.node.plain())
             except InvalidValue as error:
-                self._said.wrong(one, f"{path}: {error}.", "Give it such a value.")
+                self._problems.wrong(figure, f"{path}: {error}.", "Give it such a value.")
                 continue
             policy = msgspec.structs.replace(policy, **{key: value})
-            name = path if one is entry else f"{path}.{key}"
+            name = path if figure is entry else f"{path}.{key}"
             if isinstance(value, int | float):
-                figures[key] = CheckFigure(name, value, self._said.place(one))
+                figures[key] = CheckFigure(name, value, self._problems.place(figure))
         if broken := broken_rules(Policy(retry=policy)):
-            self._said.wrong(
+            self._problems.wrong(
                 entry, f"{path} cannot be: {'; '.join(rule.says for rule in broken)}.", "Correct these figures."
             )
             return None, None, None
-        place = self._said.place(entry)
+        place = self._problems.place(entry)
         retrying = Retrying(f"step {id_!r}", limit, policy, tuple(figures.values()), place=place)
         total = figures.get("max_attempts") or self._total(policy)
         return policy, retrying, (figures["retries"], total) if "retries" in figures else None
@@ -151,11 +151,11 @@ class TimeReader:
         value = entry.node.value
         try:
             if isinstance(value, bool) or not isinstance(value, int | str):
-                said = f"{name} must be milliseconds, or a duration such as 15m"
-                raise Refused("bad_duration", said, where=name)  # noqa: TRY301 - said as the parser says the rest
-            return CheckFigure(name, positive(value, where=name), self._said.place(entry))
+                says = f"{name} must be milliseconds, or a duration such as 15m"
+                raise Refused("bad_duration", says, where=name)  # noqa: TRY301 - said as the parser says the rest
+            return CheckFigure(name, positive(value, where=name), self._problems.place(entry))
         except Refused as error:
-            self._said.wrong(entry, f"{error.message}.", "Write milliseconds, or a number with ms, s, m, h or d.")
+            self._problems.wrong(entry, f"{error.message}.", "Write milliseconds, or a number with ms, s, m, h or d.")
             return None
 
 
@@ -195,22 +195,22 @@ def _scripts(words: list[str]) -> Iterator[str]:
 
 
 class StepPartsReader:
-    """Reads the parts of steps; what is wrong with them goes to the complaints."""
+    """Reads the parts of steps; what is wrong with them goes to the problems."""
 
-    def __init__(self, complaints: YamlProblems) -> None:
-        self.said = complaints
+    def __init__(self, problems: YamlProblems) -> None:
+        self.problems = problems
 
-    def step(self, node: YamlNode, given: Mapping[str, MappingEntry], timed: FlowStep) -> Step | None:
+    def step(self, node: YamlNode, entries: Mapping[str, MappingEntry], timed: FlowStep) -> Step | None:
         """One step; None where it has nothing to do, or two things."""
         id_ = timed.step.id
         path = f"steps.{id_}"
-        work = self._work(node, given, path, _KINDS)
-        env = self._env(given["env"], path) if "env" in given else {}
-        outputs = self._outputs(given["outputs"], path) if "outputs" in given else ()
-        audit = self._audit(given["audit"], f"{path}.audit") if "audit" in given else None
-        verify = self._command(given["verify"], f"{path}.verify") if "verify" in given else None
-        matrix = self._matrix(given["matrix"], path) if "matrix" in given else {}
-        self._check_apart(given, outputs, matrix, path)
+        work = self._work(node, entries, path, _KINDS)
+        env = self._env(entries["env"], path) if "env" in entries else {}
+        outputs = self._outputs(entries["outputs"], path) if "outputs" in entries else ()
+        audit = self._audit(entries["audit"], f"{path}.audit") if "audit" in entries else None
+        verify = self._command(entries["verify"], f"{path}.verify") if "verify" in entries else None
+        matrix = self._matrix(entries["matrix"], path) if "matrix" in entries else {}
+        self._check_apart(entries, outputs, matrix, path)
         if work is None:
             return None
         override = None if timed.override is None else timed.override.length
@@ -223,39 +223,41 @@ class StepPartsReader:
         if isinstance(value, str):
             return value
         if value is None or isinstance(value, bool | list | dict):
-            self.said.wrong(entry, f"{path} must be text.", "Write words; put them in quotes where YAML wants them.")
+            self.problems.wrong(
+                entry, f"{path} must be text.", "Write words; put them in quotes where YAML wants them."
+            )
             return ""
         return text_of(value)
 
     # --- what it does -------------------------------------------------------------------------------------------------
 
     def _work(
-        self, node: YamlNode, given: Mapping[str, MappingEntry], path: str, kinds: tuple[str, ...]
+        self, node: YamlNode, entries: Mapping[str, MappingEntry], path: str, kinds: tuple[str, ...]
     ) -> RunCommand | AgentPrompt | Function | None:
-        chosen = [kind for kind in kinds if kind in given]
-        if "prompt" in given and "agent" not in given:
-            self.said.wrong(given["prompt"], f"{path} has a prompt and no agent.", "Name one: `agent: NAME`.")
+        chosen = [kind for kind in kinds if kind in entries]
+        if "prompt" in entries and "agent" not in entries:
+            self.problems.wrong(entries["prompt"], f"{path} has a prompt and no agent.", "Name one: `agent: NAME`.")
             return None
-        if "inputs" in given and chosen != ["python"]:
+        if "inputs" in entries and chosen != ["python"]:
             fix = "Only a python step has arguments; elsewhere write {{ }} where a value belongs."
-            self.said.wrong(given["inputs"], f"{path}.inputs are the arguments of a function.", fix)
+            self.problems.wrong(entries["inputs"], f"{path}.inputs are the arguments of a function.", fix)
         if len(chosen) > 1:
             says = f"{path} has {' and '.join(chosen)}; a step does one thing."
-            self.said.wrong(given[chosen[1]], says, "Make two steps of it.")
+            self.problems.wrong(entries[chosen[1]], says, "Make two steps of it.")
             return None
         if not chosen:
             fix = "Give it `run: [program, argument]`, `agent:` with `prompt:`" + (
                 ", or `python: module:function`." if "python" in kinds else "."
             )
-            self.said.wrong(node, f"{path} has nothing to do.", fix, rule=INCOMPLETE)
+            self.problems.wrong(node, f"{path} has nothing to do.", fix, rule=INCOMPLETE)
             return None
         match chosen[0]:
             case "run":
-                return self._command(given["run"], f"{path}.run")
+                return self._command(entries["run"], f"{path}.run")
             case "agent":
-                return self._prompt(given, path)
+                return self._prompt(entries, path)
             case _:
-                return self._function(given, path)
+                return self._function(entries, path)
 
     def _command(self, entry: MappingEntry, path: str) -> RunCommand | None:
         """A list of words as they are, or a text that is split into words as a shell would, without being one."""
@@ -263,71 +265,77 @@ class StepPartsReader:
         if isinstance(value, list):
             words = [self._word(node, path) for node in value]
             if not words or not words[0]:
-                self.said.wrong(entry, f"{path} is empty.", "Its first word names a program.")
+                self.problems.wrong(entry, f"{path} is empty.", "Its first word names a program.")
             self._check_scripts(entry, path, words)
             return RunCommand(tuple(words))
         if not isinstance(value, str):
-            self.said.wrong(entry, f"{path} must be a list of words, or a text.", "Write `run: [make, test]`.")
+            self.problems.wrong(entry, f"{path} must be a list of words, or a text.", "Write `run: [make, test]`.")
             return None
         try:
             words = shlex.split(_VALUE.sub(r"{{\1}}", value))
         except ValueError as error:
-            self.said.wrong(entry, f"{path} cannot be split into words: {error}.", "Close it, or write a list.")
+            self.problems.wrong(entry, f"{path} cannot be split into words: {error}.", "Close it, or write a list.")
             return None
         if not words:
-            self.said.wrong(entry, f"{path} is empty.", "Its first word names a program.")
+            self.problems.wrong(entry, f"{path} is empty.", "Its first word names a program.")
         for word in words:
             if word in _OF_A_SHELL:
                 says = f"{path} has {word!r}, which only a shell knows; it would be handed to the program as a word."
-                self.said.wrong(entry, says, f"Ask for a shell: `run: [sh, -c, {value!r}]`.")
+                self.problems.wrong(entry, says, f"Ask for a shell: `run: [sh, -c, {value!r}]`.")
                 break
         self._check_scripts(entry, path, words)
         return RunCommand(tuple(words))
 
     def _check_scripts(self, entry: MappingEntry, path: str, words: list[str]) -> None:
         """Refuse what a step printed within a script: an agent that printed it would have written the script."""
-        value = next((found for script in _scripts(words) if (found := _PRINTED.search(script))), None)
+        value = next((printed for script in _scripts(words) if (printed := _PRINTED.search(script))), None)
         if value is not None:
             says = f"{path} has {value[0]} within a script: what was printed would be run as a part of it."
             hand = f"[sh, -c, 'echo \"$1\"', sh, '{value[0]}']"
-            self.said.wrong(entry, says, f"Hand it over as a word of its own: `{hand}`; or by `env:`.")
+            self.problems.wrong(entry, says, f"Hand it over as a word of its own: `{hand}`; or by `env:`.")
 
     def _word(self, node: YamlNode, path: str) -> str:
         if node.value is None or isinstance(node.value, list | dict):
-            self.said.wrong(node, f"{path} must be a list of words.", "Put this one in quotes if it is meant as text.")
+            self.problems.wrong(
+                node, f"{path} must be a list of words.", "Put this one in quotes if it is meant as text."
+            )
             return ""
         return text_of(node.value)
 
-    def _prompt(self, given: Mapping[str, MappingEntry], path: str) -> AgentPrompt | None:
-        agent = self.text(given["agent"], f"{path}.agent")
-        if "prompt" not in given:
+    def _prompt(self, entries: Mapping[str, MappingEntry], path: str) -> AgentPrompt | None:
+        agent = self.text(entries["agent"], f"{path}.agent")
+        if "prompt" not in entries:
             says = f"{path} names an agent and does not say what it shall do."
-            self.said.wrong(given["agent"], says, "Add `prompt:`.", rule=INCOMPLETE)
+            self.problems.wrong(entries["agent"], says, "Add `prompt:`.", rule=INCOMPLETE)
             return None
-        prompt = self.text(given["prompt"], f"{path}.prompt")
-        if given["prompt"].node.value is not None and not prompt.strip():
-            self.said.wrong(given["prompt"], f"{path}.prompt is empty.", "Say what the agent shall do.")
+        prompt = self.text(entries["prompt"], f"{path}.prompt")
+        if entries["prompt"].node.value is not None and not prompt.strip():
+            self.problems.wrong(entries["prompt"], f"{path}.prompt is empty.", "Say what the agent shall do.")
         return AgentPrompt(agent, prompt)
 
-    def _function(self, given: Mapping[str, MappingEntry], path: str) -> Function | None:
-        entry = given["python"]
-        found = _FUNCTION.fullmatch(entry.node.value) if isinstance(entry.node.value, str) else None
-        if found is None:
-            self.said.wrong(entry, f"{path}.python must be `module:function`.", "Write such as `jobs.report:build`.")
+    def _function(self, entries: Mapping[str, MappingEntry], path: str) -> Function | None:
+        entry = entries["python"]
+        match = _FUNCTION.fullmatch(entry.node.value) if isinstance(entry.node.value, str) else None
+        if match is None:
+            self.problems.wrong(
+                entry, f"{path}.python must be `module:function`.", "Write such as `jobs.report:build`."
+            )
             return None
         inputs: dict[str, object] = {}
-        if "inputs" in given:
-            for name, one in self.said.mapping(given["inputs"], f"{path}.inputs", "such as `limit: 5`").items():
+        if "inputs" in entries:
+            for name, argument in self.problems.mapping(
+                entries["inputs"], f"{path}.inputs", "such as `limit: 5`"
+            ).items():
                 if not NAME.fullmatch(name):
-                    self.said.wrong(one, f"{name!r} cannot name an argument.", "Use letters, digits and '_'.")
-                inputs[name] = one.node.plain()
-        return Function(found[1], found[2], inputs)
+                    self.problems.wrong(argument, f"{name!r} cannot name an argument.", "Use letters, digits and '_'.")
+                inputs[name] = argument.node.plain()
+        return Function(match[1], match[2], inputs)
 
     def _audit(self, entry: MappingEntry, path: str) -> RunCommand | AgentPrompt | None:
         value = entry.node.value
         if not isinstance(value, dict):
             return self._command(entry, path)
-        self.said.known(value, AUDIT_KEYS, "an audit")
+        self.problems.known(value, AUDIT_KEYS, "an audit")
         work = self._work(entry.node, value, path, ("run", "agent"))
         return None if isinstance(work, Function) else work
 
@@ -335,97 +343,103 @@ class StepPartsReader:
 
     def _env(self, entry: MappingEntry, path: str) -> dict[str, str]:
         env = {}
-        for name, one in self.said.mapping(entry, f"{path}.env", "such as `LEVEL: 3`").items():
+        for name, variable in self.problems.mapping(entry, f"{path}.env", "such as `LEVEL: 3`").items():
             if not NAME.fullmatch(name):
-                self.said.wrong(one, f"{name!r} cannot name a variable.", "Use letters, digits and '_'.")
+                self.problems.wrong(variable, f"{name!r} cannot name a variable.", "Use letters, digits and '_'.")
             elif name.startswith(_OURS):
-                self.said.wrong(one, f"{name!r} is Allswell's own.", f"Choose a name that does not begin with {_OURS}.")
-            env[name] = "" if one.node.value is None else self.text(one, f"{path}.env.{name}")
+                self.problems.wrong(
+                    variable, f"{name!r} is Allswell's own.", f"Choose a name that does not begin with {_OURS}."
+                )
+            env[name] = "" if variable.node.value is None else self.text(variable, f"{path}.env.{name}")
         return env
 
     def _outputs(self, entry: MappingEntry, path: str) -> tuple[OutputSpec, ...]:
         """Names with paths, or paths alone, which then are their own names."""
         value = entry.node.value
         if isinstance(value, dict):
-            for name, one in value.items():
+            for name, named in value.items():
                 if not NAME.fullmatch(name):
-                    self.said.wrong(one, f"{name!r} cannot name an output.", "Use letters, digits and '_'.")
-            found = [OutputSpec(name, self._path(one.node, path)) for name, one in value.items()]
+                    self.problems.wrong(named, f"{name!r} cannot name an output.", "Use letters, digits and '_'.")
+            outputs = [OutputSpec(name, self._path(named.node, path)) for name, named in value.items()]
         else:
             nodes = value if isinstance(value, list) else [entry.node]
-            found = [OutputSpec(where, where) for where in (self._path(node, path) for node in nodes)]
-        paths = [output.path for output in found]
-        if double := next((one for place, one in enumerate(paths) if one in paths[:place]), None):
-            self.said.wrong(entry, f"{path}.outputs has {double!r} twice.", "Keep one.")
-        return tuple(found)
+            outputs = [OutputSpec(where, where) for where in (self._path(node, path) for node in nodes)]
+        paths = [output.path for output in outputs]
+        if double := next((output for place, output in enumerate(paths) if output in paths[:place]), None):
+            self.problems.wrong(entry, f"{path}.outputs has {double!r} twice.", "Keep one.")
+        return tuple(outputs)
 
     def _check_apart(
         self,
-        given: Mapping[str, MappingEntry],
+        entries: Mapping[str, MappingEntry],
         outputs: tuple[OutputSpec, ...],
         matrix: Mapping[str, object],
         path: str,
     ) -> None:
-        """Members of a matrix leave files of their own, or each would find another's."""
+        """Each member of a matrix must write files of its own, or it would overwrite those of another."""
         for output in outputs:
             missing = [axis for axis in matrix if f"matrix.{axis}" not in output.path]
             if missing:
                 says = f"{path}.outputs: several members of the matrix would write {output.path!r}."
                 fix = f"Name every axis in it, such as {{{{ matrix.{missing[0]} }}}}."
-                self.said.wrong(given["outputs"], says, fix)
+                self.problems.wrong(entries["outputs"], says, fix)
 
     def _path(self, node: YamlNode, path: str) -> str:
         value = node.value
         if not isinstance(value, str) or not value:
-            self.said.wrong(node, f"{path}.outputs must be paths of files.", "Write such as `dist/report.md`.")
+            self.problems.wrong(node, f"{path}.outputs must be paths of files.", "Write such as `dist/report.md`.")
             return ""
         if why := outside(value):
-            self.said.wrong(node, f"The output {value!r} {why}.", "Let the step write it below the flow's folder.")
-        elif (found := linked_to(Path.cwd(), value)) is not None:
+            self.problems.wrong(node, f"The output {value!r} {why}.", "Let the step write it below the flow's folder.")
+        elif (target := linked_to(Path.cwd(), value)) is not None:
             says = (
-                f"The output {value!r} is a link, or lies behind one, that leads out of the flow's folder, to {found}."
+                f"The output {value!r} is a link, or lies behind one, that leads out of the flow's folder, to {target}."
             )
-            self.said.wrong(node, says, "Take the link away: a step that ends so has failed.", rule=LEADS_OUT)
+            self.problems.wrong(node, says, "Take the link away: a step that ends so has failed.", rule=LEADS_OUT)
         return value
 
     def _matrix(self, entry: MappingEntry, path: str) -> dict[str, tuple[Scalar, ...]]:
         axes: dict[str, tuple[Scalar, ...]] = {}
         total = 1
-        for axis, one in self.said.mapping(entry, f"{path}.matrix", "such as `python: ['3.11', '3.12']`").items():
+        for axis, values in self.problems.mapping(
+            entry, f"{path}.matrix", "such as `python: ['3.11', '3.12']`"
+        ).items():
             if not NAME.fullmatch(axis):
-                self.said.wrong(one, f"{axis!r} cannot name an axis of a matrix.", "Use letters, digits and '_'.")
-            axes[axis] = self._axis(one, f"{path}.matrix.{axis}")
+                self.problems.wrong(
+                    values, f"{axis!r} cannot name an axis of a matrix.", "Use letters, digits and '_'."
+                )
+            axes[axis] = self._axis(values, f"{path}.matrix.{axis}")
             total *= max(len(axes[axis]), 1)
         if not axes and isinstance(entry.node.value, dict | None):
-            self.said.wrong(entry, f"{path}.matrix is empty.", "Name an axis with its values, or take it away.")
+            self.problems.wrong(entry, f"{path}.matrix is empty.", "Name an axis with its values, or take it away.")
         if total > MOST_STEPS:
             says = f"{path}.matrix has {total:,} members; a flow may come to {MOST_STEPS:,} steps."
-            self.said.wrong(entry, says, "Make it smaller.")
+            self.problems.wrong(entry, says, "Make it smaller.")
         return axes
 
     def _axis(self, entry: MappingEntry, path: str) -> tuple[Scalar, ...]:
         value = entry.node.value
         if not isinstance(value, list) or not value:
-            self.said.wrong(entry, f"{path} must be a list of values.", "Write such as `[a, b]`.")
+            self.problems.wrong(entry, f"{path} must be a list of values.", "Write such as `[a, b]`.")
             return ()
         known: set[str] = set()
-        found: list[Scalar] = []
+        scalars: list[Scalar] = []
         for node in value:
             if node.value is None or isinstance(node.value, list | dict):
-                self.said.wrong(node, f"{path} must be texts, numbers, true or false.", "Write one value.")
+                self.problems.wrong(node, f"{path} must be texts, numbers, true or false.", "Write one value.")
                 continue
             if text_of(node.value) in known:
-                self.said.wrong(node, f"{path} has {node.value!r} twice.", "Keep one.")
+                self.problems.wrong(node, f"{path} has {node.value!r} twice.", "Keep one.")
             known.add(text_of(node.value))
-            found.append(node.value)
-        return tuple(found)
+            scalars.append(node.value)
+        return tuple(scalars)
 
 
 def linked_to(folder: Path, path: str) -> Path | None:
     """Where a path leads to outside the folder in which a flow runs; None if it stays inside, or is not there yet."""
     try:
-        found = (folder / path).resolve()
-        return None if found.is_relative_to(folder.resolve()) else found
+        target = (folder / path).resolve()
+        return None if target.is_relative_to(folder.resolve()) else target
     except (OSError, ValueError, RuntimeError):  # no path at all, or links in a circle
         return None
 
@@ -450,10 +464,10 @@ _ALWAYS = ("id", "needs", "timeout_override", "retry")
 """Parts of a step in which no value can stand."""
 
 
-def check_uses(flow: Flow, nodes: Mapping[str, YamlNode], said: YamlProblems) -> None:
+def check_uses(flow: Flow, nodes: Mapping[str, YamlNode], problems: YamlProblems) -> None:
     """Complain of every value that is unknown, and of every step whose values are used without being needed."""
     steps = {step.id: step for step in flow.steps}
-    inputs = [one.name for one in flow.inputs]
+    inputs = [declared.name for declared in flow.inputs]
     before = _EndedBefore(steps)
     for step in flow.steps:
         entries = nodes[step.id].value
@@ -465,7 +479,7 @@ def check_uses(flow: Flow, nodes: Mapping[str, YamlNode], said: YamlProblems) ->
                     wrong = why or _wrong(reference, step, steps, inputs, before)
                     if wrong is not None:
                         says, fix = wrong
-                        said.wrong(node, f"steps.{step.id}.{key}: {says}.", fix)
+                        problems.wrong(node, f"steps.{step.id}.{key}: {says}.", fix)
 
 
 def _texts(node: YamlNode) -> Iterator[YamlNode]:
@@ -523,8 +537,8 @@ def _of_step(
     if not before.reaches(step.id, name):
         return f"it uses {reference} and does not need step {name!r}", f"Add {name!r} to its needs."
     if not rest or rest[0] not in OF_STEP:
-        what = rest[0] if rest else ""
-        return f"a step gives no {what!r}", f"There are {', '.join(f'{name}.{one}' for one in OF_STEP)}."
+        value = rest[0] if rest else ""
+        return f"a step gives no {value!r}", f"There are {', '.join(f'{name}.{part}' for part in OF_STEP)}."
     if rest[0] == "outputs":
         named = [output.name for output in other.outputs if output.name != output.path]
         if len(rest) != 2 or rest[1] not in named:
@@ -542,7 +556,7 @@ def _of_step(
 
 
 class _EndedBefore:
-    """What has ended when a step begins: all that it needs, and what that needs."""
+    """Which steps have ended when a step begins: those that it needs, and those that they need."""
 
     def __init__(self, steps: Mapping[str, Step]) -> None:
         self._needs = {id_: [need for need in step.needs if need in steps] for id_, step in steps.items()}
@@ -566,13 +580,13 @@ _INPUT_KEYS = ("default", "description")
 
 
 class FlowReader(msgspec.Struct, frozen=True):
-    """What a file says."""
+    """What was read from a flow file: its limits, its steps, and the mistakes in it. `_Reader` makes it."""
 
     timeouts: dict[ScopeKind, CheckFigure]
     steps: tuple[FlowStep, ...]
     findings: tuple[Finding, ...]
     flow: Flow | None
-    """None where something is wrong with the file itself; the arithmetic has its own say."""
+    """None where the file has mistakes; whether its limits fit together is checked later (`flows/schema.py`)."""
 
 
 def read_flow(root: YamlNode, file: str, settings: Settings) -> FlowReader:
@@ -582,9 +596,9 @@ def read_flow(root: YamlNode, file: str, settings: Settings) -> FlowReader:
 
 class _Reader:
     def __init__(self, file: str, settings: Settings) -> None:
-        self.said = YamlProblems(file)
-        self.figures = TimeReader(self.said, settings)
-        self.parts = StepPartsReader(self.said)
+        self.problems = YamlProblems(file)
+        self.figures = TimeReader(self.problems, settings)
+        self.parts = StepPartsReader(self.problems)
         self.steps: list[Step] = []
         self.timed: list[FlowStep] = []
 
@@ -592,31 +606,35 @@ class _Reader:
         """Everything that the file says."""
         top = root.value
         if not isinstance(top, dict) or not {"timeouts", "steps"} & top.keys():
-            self.said.wrong(root, "This is not a flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file.")
-            return FlowReader(self.figures.timeouts(None), (), tuple(self.said.findings), None)
-        self.said.known(top, TOP_KEYS, "a flow")
+            self.problems.wrong(
+                root, "This is not a flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file."
+            )
+            return FlowReader(self.figures.timeouts(None), (), tuple(self.problems.findings), None)
+        self.problems.known(top, TOP_KEYS, "a flow")
         timeouts = self.figures.timeouts(top.get("timeouts"))
         name = self._name(top.get("name"))
         description = self.parts.text(top["description"], "description") if "description" in top else ""
         inputs = self._inputs(top.get("inputs"))
         nodes = self._steps(top.get("steps"), root, timeouts[ScopeKind.STEP])
         flow = None
-        if not self.said.mistakes:
+        if not self.problems.mistakes:
             limits = Timeouts(**{kind.value: timeouts[kind].length for kind in ScopeKind})
             flow = Flow(name, limits, tuple(self.steps), inputs, description)
-            check_uses(flow, nodes, self.said)
+            check_uses(flow, nodes, self.problems)
             self._check_size(flow, nodes)
-        findings = tuple(self.said.findings)
-        return FlowReader(timeouts, tuple(self.timed), findings, None if self.said.mistakes else flow)
+        findings = tuple(self.problems.findings)
+        return FlowReader(timeouts, tuple(self.timed), findings, None if self.problems.mistakes else flow)
 
     def _name(self, entry: MappingEntry | None) -> str:
         if entry is None:
-            stem = PurePosixPath(self.said.file).stem
+            stem = PurePosixPath(self.problems.file).stem
             return stem if FLOW_NAME.fullmatch(stem) else "flow"
         name = entry.node.value
         if isinstance(name, str) and FLOW_NAME.fullmatch(name):
             return name
-        self.said.wrong(entry, "`name:` must be letters, digits, '_', '-' and '.'.", "It names a folder: at most 64.")
+        self.problems.wrong(
+            entry, "`name:` must be letters, digits, '_', '-' and '.'.", "It names a folder: at most 64."
+        )
         return "flow"
 
     # --- inputs -------------------------------------------------------------------------------------------------------
@@ -624,50 +642,52 @@ class _Reader:
     def _inputs(self, entry: MappingEntry | None) -> tuple[InputSpec, ...]:
         if entry is None:
             return ()
-        given = self.said.mapping(entry, "inputs", "such as `branch: main`")
-        return tuple(self._input(name, one) for name, one in given.items())
+        entries = self.problems.mapping(entry, "inputs", "such as `branch: main`")
+        return tuple(self._input(name, default) for name, default in entries.items())
 
     def _input(self, name: str, entry: MappingEntry) -> InputSpec:
         """`branch: main` has a default, `branch:` has none and must be given; a mapping can describe it."""
         path = f"inputs.{name}"
         if not NAME.fullmatch(name):
-            self.said.wrong(entry, f"{name!r} cannot name an input.", "Use letters, digits and '_'.")
+            self.problems.wrong(entry, f"{name!r} cannot name an input.", "Use letters, digits and '_'.")
         value = entry.node.value
         if isinstance(value, list):
-            self.said.wrong(entry, f"{path} must be a text, a number, true or false.", "Write its default.")
+            self.problems.wrong(entry, f"{path} must be a text, a number, true or false.", "Write its default.")
             return InputSpec(name)
         if not isinstance(value, dict):
             return InputSpec(name, value, required=value is None)
-        self.said.known(value, _INPUT_KEYS, "an input")
+        self.problems.known(value, _INPUT_KEYS, "an input")
         description = self.parts.text(value["description"], f"{path}.description") if "description" in value else ""
         if "default" not in value:
             return InputSpec(name, None, required=True, description=description)
         default = value["default"].node.value
         if isinstance(default, list | dict):
-            self.said.wrong(value["default"], f"{path}.default must be a text, a number, true or false.", "Write one.")
+            self.problems.wrong(
+                value["default"], f"{path}.default must be a text, a number, true or false.", "Write one."
+            )
             default = None
         return InputSpec(name, default, required=False, description=description)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self, entry: MappingEntry | None, root: YamlNode, usual: CheckFigure) -> dict[str, YamlNode]:
-        """Read every step into `steps` and `timed`; where each one stands."""
+        """Read every step into `steps` and `timed`; return the node of each, by id."""
         if entry is None or entry.node.value in (None, []):
-            self.said.wrong(entry or root, "The flow has no steps.", "Begin with `- id: NAME`.", rule=INCOMPLETE)
+            self.problems.wrong(entry or root, "The flow has no steps.", "Begin with `- id: NAME`.", rule=INCOMPLETE)
             return {}
         if not isinstance(entry.node.value, list):
-            self.said.wrong(entry, "`steps:` must be a list.", "Begin each step with `- id: NAME`.")
+            self.problems.wrong(entry, "`steps:` must be a list.", "Begin each step with `- id: NAME`.")
             return {}
         nodes: dict[str, YamlNode] = {}
         for number, node in enumerate(entry.node.value, 1):
             if not isinstance(node.value, dict):
-                self.said.wrong(node, f"Step {number} must be a mapping.", "Begin it with `- id: NAME`.")
+                self.problems.wrong(node, f"Step {number} must be a mapping.", "Begin it with `- id: NAME`.")
                 continue
-            self.said.known(node.value, STEP_KEYS, "a step")
+            self.problems.known(node.value, STEP_KEYS, "a step")
             id_ = self._id(node, node.value, number)
             if id_ in nodes:
                 line = nodes[id_].mark.line
-                self.said.wrong(node, f"There are two steps {id_!r}; the first is on line {line}.", "Rename one.")
+                self.problems.wrong(node, f"There are two steps {id_!r}; the first is on line {line}.", "Rename one.")
                 continue
             nodes[id_] = node
             timed = self.figures.step(id_, node, node.value, usual)
@@ -678,20 +698,20 @@ class _Reader:
 
     def _id(self, node: YamlNode, step: dict[str, MappingEntry], number: int) -> str:
         entry = step.get("id")
-        given = None if entry is None else entry.node.value
-        if entry is None or isinstance(given, bool) or not isinstance(given, str | int) or not str(given).strip():
-            self.said.wrong(entry or node, f"Step {number} has no id.", "Give it one: `id: NAME`.")
+        value = None if entry is None else entry.node.value
+        if entry is None or isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+            self.problems.wrong(entry or node, f"Step {number} has no id.", "Give it one: `id: NAME`.")
             return f"#{number}"
-        if not STEP_ID.fullmatch(str(given)):
-            said = f"{str(given)!r} cannot be the id of a step."
-            self.said.wrong(entry, said, "Use at most 64 letters, digits, '_' and '-': it names files and values.")
-        return str(given)
+        if not STEP_ID.fullmatch(str(value)):
+            says = f"{str(value)!r} cannot be the id of a step."
+            self.problems.wrong(entry, says, "Use at most 64 letters, digits, '_' and '-': it names files and values.")
+        return str(value)
 
     def _check_size(self, flow: Flow, nodes: dict[str, YamlNode]) -> None:
         total = 0
         for step in flow.steps:
             total += step.count()
             if total > MOST_STEPS:
-                said = f"With step {step.id!r} the flow comes to more than {MOST_STEPS:,} steps."
-                self.said.wrong(nodes[step.id], said, "Make its matrix smaller, or split the flow.")
+                says = f"With step {step.id!r} the flow comes to more than {MOST_STEPS:,} steps."
+                self.problems.wrong(nodes[step.id], says, "Make its matrix smaller, or split the flow.")
                 return

@@ -45,16 +45,16 @@ class Artifacts:
         self._full = full
         """Whether the reader may read all of it; other readers see the ids of the receipts only."""
 
-    async def _look(self, look: Callable[..., T], *given: object) -> T:
-        return look(*given)
+    async def _look(self, look: Callable[..., T], *arguments: object) -> T:
+        return look(*arguments)
 
     async def of_task(self, task: str, tokens: Sequence[int]) -> TaskArtifacts:
         """What the attempts with these tokens have left, and where the work of the task is."""
         from allswell.views.receipt import TaskArtifacts
 
         ids = [receipt_id(TaskId(task), token) for token in tokens]
-        files = {one: self.home / "receipts" / f"{one}.json" for one in ids if is_file_name(one)}
-        kept = await self._look(lambda: [one for one, file in files.items() if file.is_file()])
+        files = {id_: self.home / "receipts" / f"{id_}.json" for id_ in ids if is_file_name(id_)}
+        kept = await self._look(lambda: [id_ for id_, file in files.items() if file.is_file()])
         worktree = (self.home / "worktrees" / task).absolute()
         there = self._full and is_file_name(task) and await self._look((worktree / ".git").exists)
         return TaskArtifacts(kept, await self._look(self._work, task), str(worktree) if there else None)
@@ -95,7 +95,7 @@ class Artifacts:
     async def untold(self, views: Views, questions: Sequence[Question]) -> list[str]:
         """Of these questions, the open ones of which no alert has gone out."""
         if not self._alerts:
-            return [str(one.id) for one in questions if one.closed_at is None]
+            return [str(question.id) for question in questions if question.closed_at is None]
         from allswell.engine.status.journal import untold_questions
 
         return await untold_questions(views, questions)
@@ -106,27 +106,27 @@ class Artifacts:
         from allswell.views.receipt import ReceiptPageShape, ReceiptShape
 
         kept = (await self._look(Receipts(self.home / "receipts").all))[::-1]
-        named = [one for one in kept if task in (None, one.receipt.task, one.receipt.name)]
-        ids = [one.receipt.id for one in named]
+        named = [read for read in kept if task in (None, read.receipt.task, read.receipt.name)]
+        ids = [read.receipt.id for read in named]
         if after and after not in ids:
             raise Refused("bad_cursor", f"{after[:60]!r} is no receipt; give the `next` of a page", where="after")
         named = named[ids.index(after) + 1 :] if after else named
-        page = [ReceiptShape.of(one.receipt, one.path) for one in named[:limit]]
+        page = [ReceiptShape.of(read.receipt, read.path) for read in named[:limit]]
         return ReceiptPageShape(page, page[-1].receipt_id if len(named) > len(page) else None)
 
     async def receipt(self, name: str) -> ReceiptShape | None:
         """The receipt with this id, or in this file of this machine; `Refused` if no receipt has this id."""
-        found = await self._look(self._receipt, name)
-        if found is None and name.startswith("rc_"):
+        receipt = await self._look(self._receipt, name)
+        if receipt is None and name.startswith("rc_"):
             text = f"there is no receipt {name!r}; `allswell receipts` lists them"
             raise Refused("unknown_receipt", text, where="receipt")
-        return found
+        return receipt
 
     async def last_lines(self, receipt: ReceiptShape, most: int) -> list[str]:
         """The last words of its attempt: what its agent did or said last, or the last lines that it printed."""
         from allswell.runtime.attempt.output import last_printed
 
-        stdout, stderr = (None if one is None else Path(one.path) for one in (receipt.stdout, receipt.stderr))
+        stdout, stderr = (None if stream is None else Path(stream.path) for stream in (receipt.stdout, receipt.stderr))
         return await self._look(lambda: last_printed(stdout, stderr, most, receipt.open_call or ""))
 
     async def diff(self, task: str, attempt: int | None, *, stat: bool) -> tuple[DiffShape, bytes]:
@@ -145,7 +145,7 @@ class Artifacts:
             return []
         from allswell.views.worker import QueueShape, queues_at
 
-        return [QueueShape.of(one) for one in await self._look(queues_at, self._url)]
+        return [QueueShape.of(queue) for queue in await self._look(queues_at, self._url)]
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -176,11 +176,11 @@ class Artifacts:
 class ServedArtifacts(Artifacts):
     """The same on a server: looked at in threads, two at a time."""
 
-    async def _look(self, look: Callable[..., T], *given: object) -> T:
+    async def _look(self, look: Callable[..., T], *arguments: object) -> T:
         import asyncio
 
         async with _turns():
-            return await asyncio.to_thread(look, *given)
+            return await asyncio.to_thread(look, *arguments)
 
 
 @cache
@@ -249,7 +249,7 @@ class ServerArtifacts(Artifacts):
         from allswell.views.run import RunsShape
 
         listed = (await self._ask(f"/runs?limit={min(most, _PAGE_MOST)}", RunsShape)).runs
-        there = {one.run_id: one.flow_run_id for one in listed if one.flow_run_id is not None}
+        there = {run.run_id: run.flow_run_id for run in listed if run.flow_run_id is not None}
         return {**there, **await super().flow_runs(most)}
 
     async def untold(self, views: Views, questions: Sequence[Question]) -> list[str]:
@@ -258,7 +258,7 @@ class ServerArtifacts(Artifacts):
         from allswell.views.question import QuestionsShape
 
         listed = await self._ask(f"/questions?limit={_PAGE_MOST}", QuestionsShape)
-        return [str(one.id) for one in questions if one.id in listed.untold]
+        return [str(question.id) for question in questions if question.id in listed.untold]
 
     async def receipts(self, task: str | None = None, after: str = "", limit: int = _PAGE_MOST) -> ReceiptPageShape:
         """A page of receipts, the newest first."""
@@ -268,8 +268,8 @@ class ServerArtifacts(Artifacts):
         which += [] if task is None else [f"task={quote(task)}"]
         there = await self._ask(f"/receipts?{'&'.join(which)}", ReceiptPageShape)
         here = await super().receipts(task, limit=limit)
-        every = {one.receipt_id: one for one in (*there.receipts, *here.receipts)}.values()
-        newest = sorted(every, key=lambda one: (one.ended_at, one.receipt_id), reverse=True)
+        every = {receipt.receipt_id: receipt for receipt in (*there.receipts, *here.receipts)}.values()
+        newest = sorted(every, key=lambda receipt: (receipt.ended_at, receipt.receipt_id), reverse=True)
         return ReceiptPageShape(newest[:limit], there.next)
 
     async def receipt(self, name: str) -> ReceiptShape | None:
@@ -293,7 +293,7 @@ class ServerArtifacts(Artifacts):
             printed = (await self._ask(which, LogsShape)).lines
         except Refused:
             return []
-        lines = {stream: [one.text for one in printed if one.stream == stream] for stream in ("stderr", "stdout")}
+        lines = {stream: [line.text for line in printed if line.stream == stream] for stream in ("stderr", "stdout")}
         return (lines["stderr"] or lines["stdout"])[-most:]
 
     async def diff(self, task: str, attempt: int | None, *, stat: bool) -> tuple[DiffShape, bytes]:
@@ -304,8 +304,8 @@ class ServerArtifacts(Artifacts):
             return await super().diff(task, attempt, stat=stat)
         except Refused:
             which = f"stat={'true' if stat else 'false'}" + ("" if attempt is None else f"&attempt={attempt}")
-            found = await self._ask(f"/tasks/{quote(task)}/diff?{which}", DiffShape)
-            return found, found.diff.encode()
+            difference = await self._ask(f"/tasks/{quote(task)}/diff?{which}", DiffShape)
+            return difference, difference.diff.encode()
 
     async def queues(self) -> list[QueueShape]:
         """The queues of messages in the store's database."""

@@ -1,4 +1,4 @@
-"""What attempts have printed: one line of it as a person reads it, and reading on from where one was."""
+"""Logs of attempts: finds the files, reads on from a cursor, and turns lines into entries that a person reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from allswell.runtime.receipts import StateDir
 
 
 class LogShape(Struct, frozen=True):
-    """A line of words, a message, a tool call, what came of it, or the end of a turn; costs only where it says some."""
+    """A line of text, a message, a tool call, its result, or the end of a turn; costs only where the line has some."""
 
     task_id: str
     attempt: int
@@ -63,14 +63,14 @@ class LogsShape(Struct, frozen=True):
 
 
 def in_words(task: str, attempt: int, read: PrintedLines) -> list[LogShape]:
-    """What lines say. An agent can print megabytes that take seconds to be read: a server does it in a thread."""
+    """The entries in lines. Megabytes of them take seconds to parse: a server calls this in a thread."""
     return [LogShape.of(entry, task, attempt, stream) for stream, entry in entries_of(read.lines)]
 
 
-# What attempts at a task have printed: where the files lie, and reading on from where one was.
+# Where the files of attempts lie, and reading on from a cursor.
 #
-# Command line, live view and server read it here. A place in what was printed is a number of bytes for each stream, so
-# that the next call, also of another process, goes on there.
+# Command line, live view and server read logs here. A cursor has the number of bytes read of each stream, so that the
+# next call, also in another process, goes on there.
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
@@ -155,9 +155,9 @@ class PrintedLog:
     def before(
         self, attempt: int, upto: int | None, most: int, *, over: bool
     ) -> tuple[list[tuple[Stream, bytes]], int, int]:
-        """The end of what an attempt has printed, so many bytes of each stream: no more than that is read.
+        """The last `most` bytes of each stream of an attempt: its lines, and where standard output begins and ends.
 
-        With `upto`, what stands before this place of its standard output alone. Also where that begins and ends there.
+        With `upto`, the lines before that byte of standard output, and nothing of standard error.
         """
         lines: list[tuple[Stream, bytes]] = []
         begin = end = 0
@@ -233,7 +233,7 @@ class OpenLog:
         return PrintedLines(lines, place, not running and not full, full, held_back)
 
     def tail(self, last: int | None, *, partial: bool = False) -> PrintedLines:
-        """What is new: the first piece of it, or with `last` the last so many lines of all of it."""
+        """The new lines: the first piece of them, or with `last` the last so many of all."""
         read = self.read(partial=partial)
         if last is None:
             return read
@@ -309,7 +309,7 @@ class KeptLog:
 
 
 class ServedLog(KeptLog):
-    """The same, as the server that has the store tells it; nothing stays open."""
+    """The same, asked from the server that has the store; nothing stays open."""
 
     every = 1.0
 

@@ -75,7 +75,7 @@ def test_a_day_of_an_agent(tmp_path: Path) -> None:
             assert claim["renew_every_ms"] == 600_000
             lease = {"task": claim["task"]["task_id"], "token": claim["token"]}
             orders = await ada.do("checkin", **lease, note="half of it", progress="0.5")
-            assert "within 600 s" in orders["order"]
+            assert "within 600s" in orders["order"]
             asked = await ada.do("ask", **lease, text="Which one?", options=[{"key": "a", "label": "A"}], hold=True)
             waiting = asyncio.ensure_future(ada.do("answers", ids=[asked["question_id"]], wait_s=45))
             await asyncio.sleep(1)

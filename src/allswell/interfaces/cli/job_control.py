@@ -1,21 +1,21 @@
 """Ctrl-Z, and every other stop of `allswell run` or of its command: where one of them is stopped, both are.
 
-Without us a person stops a command and lets it go on later, and nothing of it is lost. With us there are two processes,
-and neither stops the other by itself: Ctrl-Z at the command's own terminal stops the command, SIGSTOP stops us. So:
+Without Allswell a person stops a command and continues it later, and nothing is lost. With Allswell there are two
+processes ("we" are `allswell run`, the other is its command), and neither stops the other by itself: Ctrl-Z at the
+command's own terminal stops the command, SIGSTOP stops us. So:
 
-    the command is stopped      its reaper sees it (it is the parent), stops everybody below it, and tells us; we stop
-                                ourselves, so that the shell knows
-    SIGTSTP comes to us         we have everybody stopped, and stop ourselves
-    we are stopped (SIGSTOP)    the reaper sees it within half a second, and stops everybody
-    we are continued            we ask the store whether the attempt is still ours, and let everybody go on
+    the command is stopped      its reaper sees it (it is the parent), stops all processes below it, and tells us;
+                                we stop ourselves, so that the shell knows
+    SIGTSTP comes to us         we have all its processes stopped, and stop ourselves
+    we are stopped (SIGSTOP)    the reaper sees it within half a second, and stops them
+    we are continued            we ask the store whether the attempt is still ours, and let them go on
     the command is continued    its reaper continues us
 
-Limits stand meanwhile: the clock by which the attempt is judged does (`PausableClock`), and so does the limit in the
+Limits are paused meanwhile: the clock by which the attempt is judged is (`PausableClock`), and so is the limit in the
 store (`domain/lease/suspension.py`). The lease has to be renewed by another process: a stopped one does nothing. The
-warden
-looks at us twice a second and starts it (`renewer.py`). It is not there before, since most commands are never stopped
-and each would cost 30 MB; it is no thread or child of ours, since those would be stopped with us or would have to be
-started by us. After 24 hours it continues us, and we give the task back with its work kept.
+warden looks at us twice a second and starts that process (`renewer.py`). It is not there before, since most commands
+are never stopped and each would cost 30 MB; it is no thread or child of ours, since those would be stopped with us or
+would have to be started by us. After 24 hours it continues us, and we give the task back with its work kept.
 
 A process group that no shell looks after cannot be stopped by a terminal: then a command that Ctrl-Z has stopped goes
 on at once, as it would without us.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from allswell.runtime.attempt import AttemptRunner
 
 _BEAT = 0.5
-"""Seconds between two notes of when we last ran: what is between the last of them and a SIGCONT was a stop."""
+"""Seconds between two notes of when we last ran: the time from the last note to a SIGCONT was a stop."""
 _TELLING = 1.0
 """Seconds for the store to be told, before we stop; else the process that renews the lease tells it."""
 _ASKING = 30.0
@@ -118,7 +118,7 @@ class Stopping:
         while True:
             self._alive_at = self._clock.real()
             if self._attempt is not None and not self._attempt.stands and self._runs(self._attempt):
-                self._take_again()  # `fg` of what ran in the background tells nobody
+                self._take_again()  # `fg` of a command in the background sends no signal
             await asyncio.sleep(_BEAT)
 
     @staticmethod
@@ -148,7 +148,7 @@ class Stopping:
             self._go_on_soon()
 
     def _stop_ourselves(self, number: int) -> None:
-        """Stop until somebody continues us; where the kernel does not let us, this returns as well."""
+        """Stop this process until it is continued; returns at once where the kernel does not stop it."""
         if number == signal.SIGSTOP:
             os.kill(os.getpid(), number)
             return

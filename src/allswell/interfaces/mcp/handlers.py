@@ -56,7 +56,7 @@ T = TypeVar("T")
 class ToolHandlers:
     """What tools call: a holder's verbs, over a watch or through its attempt's socket; others need a watch."""
 
-    async def holder(self, said: given.LeaseToolParams) -> Holder:
+    async def holder(self, params: given.LeaseToolParams) -> Holder:
         """The holder that a call speaks for."""
         raise NotImplementedError
 
@@ -72,86 +72,86 @@ class ToolHandlers:
         """Wait for something, no longer than whatever the caller speaks to lives."""
         return await work
 
-    async def claim(self, said: given.ClaimToolParams) -> ClaimsShape:
+    async def claim(self, params: given.ClaimToolParams) -> ClaimsShape:
         """Take a task."""
-        _not_here(said)
+        _not_here(params)
 
-    async def submit(self, said: given.SubmitToolParams) -> SubmittedShape:
+    async def submit(self, params: given.SubmitToolParams) -> SubmittedShape:
         """Hand a task over."""
-        _not_here(said)
+        _not_here(params)
 
-    async def status(self, said: given.StatusToolParams) -> StatusShape | ExplanationShape:
+    async def status(self, params: given.StatusToolParams) -> StatusShape | ExplanationShape:
         """How things stand."""
-        _not_here(said)
+        _not_here(params)
 
     async def own_status(self) -> OrdersShape:
         """How much time is left, and what is asked."""
         _not_here(None)
 
-    async def checkin(self, said: given.CheckInToolParams) -> OrdersShape:
+    async def checkin(self, params: given.CheckInToolParams) -> OrdersShape:
         """Prove progress; the answer tells what concerns the holder."""
-        return await (await self.holder(said)).check_in(said.note, _set(said.progress))
+        return await (await self.holder(params)).check_in(params.note, _set(params.progress))
 
-    async def done(self, said: given.DoneToolParams) -> LastWordShape:
+    async def done(self, params: given.DoneToolParams) -> LastWordShape:
         """The task is done; said again, it counts once."""
-        return await (await self.holder(said)).done(said.result)
+        return await (await self.holder(params)).done(params.result)
 
-    async def fail(self, said: given.FailToolParams) -> LastWordShape:
+    async def fail(self, params: given.FailToolParams) -> LastWordShape:
         """This attempt failed; the error's class decides what follows."""
-        after = None if said.retry_after_s is UNSET else Millis(said.retry_after_s * 1_000)
-        failure = Failure(said.error_class, said.message, after, tuple(said.services))
-        return await (await self.holder(said)).fail(failure)
+        after = None if params.retry_after_s is UNSET else Millis(params.retry_after_s * 1_000)
+        failure = Failure(params.error_class, params.message, after, tuple(params.services))
+        return await (await self.holder(params)).fail(failure)
 
-    async def release(self, said: given.ReleaseToolParams) -> LastWordShape:
+    async def release(self, params: given.ReleaseToolParams) -> LastWordShape:
         """Give the task back."""
-        return await (await self.holder(said)).release(said.reason, said.delay_s * 1_000)
+        return await (await self.holder(params)).release(params.reason, params.delay_s * 1_000)
 
-    async def ask(self, said: given.AskToolParams) -> QuestionShape:
+    async def ask(self, params: given.AskToolParams) -> QuestionShape:
         """Ask a human. One that ends the attempt counts once, however often it is said."""
-        options = [option_of(one.key, one.label) for one in said.options]
-        return await (await self.holder(said)).ask(said.text, options, hold=said.hold)
+        options = [option_of(option.key, option.label) for option in params.options]
+        return await (await self.holder(params)).ask(params.text, options, hold=params.hold)
 
-    async def answers(self, said: given.AnswersToolParams) -> AnswersShape:
+    async def answers(self, params: given.AnswersToolParams) -> AnswersShape:
         """How questions and requests stand; with patience, once something has come of one of them."""
-        return await self.unless_closing(wait_for_answers(self.source(), said.ids, patience(said.wait_s)))
+        return await self.unless_closing(wait_for_answers(self.source(), params.ids, patience(params.wait_s)))
 
-    async def request(self, said: given.RequestToolParams) -> RequestedShape:
+    async def request(self, params: given.RequestToolParams) -> RequestedShape:
         """Ask another agent, and go on."""
         draft = RequestDraft(
-            to=said.to,
-            text=said.text,
-            kind=said.kind,
-            payload=said.payload,
-            timeout=None if said.timeout_s is UNSET else said.timeout_s * 1_000,
-            retries=_set(said.retries),
-            blocks=said.blocks,
+            to=params.to,
+            text=params.text,
+            kind=params.kind,
+            payload=params.payload,
+            timeout=None if params.timeout_s is UNSET else params.timeout_s * 1_000,
+            retries=_set(params.retries),
+            blocks=params.blocks,
         )
-        made = await (await self.holder(said)).request(draft)
-        came = await self.answers(given.AnswersToolParams(ids=[made.request_id], wait_s=said.wait_s))
+        made = await (await self.holder(params)).request(draft)
+        came = await self.answers(given.AnswersToolParams(ids=[made.request_id], wait_s=params.wait_s))
         return came.requests[0]
 
-    async def inbox(self, said: given.InboxToolParams) -> InboxShape:
+    async def inbox(self, params: given.InboxToolParams) -> InboxShape:
         """What other agents ask, waiting for the first if there is nothing."""
-        looking = self.inbox_of(said.agent, said.roles).inbox(patience(said.wait_s), mesh=said.mesh)
+        looking = self.inbox_of(params.agent, params.roles).inbox(patience(params.wait_s), mesh=params.mesh)
         return InboxShape.of(await self.unless_closing(looking))
 
-    async def respond(self, said: given.RespondToolParams) -> RespondedShape:
+    async def respond(self, params: given.RespondToolParams) -> RespondedShape:
         """Answer another agent; said again, it counts once."""
-        await self.inbox_of(said.agent, said.roles).respond(said.request, said.answer)
-        return RespondedShape(said.request)
+        await self.inbox_of(params.agent, params.roles).respond(params.request, params.answer)
+        return RespondedShape(params.request)
 
-    async def decline(self, said: given.DeclineToolParams) -> DeclinedShape:
+    async def decline(self, params: given.DeclineToolParams) -> DeclinedShape:
         """Decline what another agent asks; said again, it counts once."""
-        await self.inbox_of(said.agent, said.roles).decline(said.request, said.reason)
-        return DeclinedShape(said.request)
+        await self.inbox_of(params.agent, params.roles).decline(params.request, params.reason)
+        return DeclinedShape(params.request)
 
 
 def _set(value: T | UnsetType) -> T | None:
     return None if value is UNSET else value
 
 
-def _not_here(said: object) -> NoReturn:
-    raise Refused("no_tool", f"this cannot be done here: {type(said).__name__}", where="tool")
+def _not_here(params: object) -> NoReturn:
+    raise Refused("no_tool", f"this cannot be done here: {type(params).__name__}", where="tool")
 
 
 def patience(wait_s: int) -> float:
@@ -179,28 +179,28 @@ class WatchTools(ToolHandlers):
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
-    async def submit(self, said: given.SubmitToolParams) -> SubmittedShape:
+    async def submit(self, params: given.SubmitToolParams) -> SubmittedShape:
         """Hand a task over."""
-        fields = {name: getattr(said, name) for name in said.__struct_fields__ if name != "timeout_s"}
-        if said.timeout_s is not UNSET:
-            fields["timeout"] = said.timeout_s * 1_000
-        if said.key is not UNSET:
-            fields["key"] = f"{self.key.name}/{said.key}"
+        fields = {name: getattr(params, name) for name in params.__struct_fields__ if name != "timeout_s"}
+        if params.timeout_s is not UNSET:
+            fields["timeout"] = params.timeout_s * 1_000
+        if params.key is not UNSET:
+            fields["key"] = f"{self.key.name}/{params.key}"
         wanted = {name: value for name, value in fields.items() if value is not UNSET}
         ids: list[TaskId] = []
         made = await self.watch.submit_all([wanted], told=ids.extend)
-        return SubmittedShape(ids[0], said.name, joined_runs(made))
+        return SubmittedShape(ids[0], params.name, joined_runs(made))
 
-    async def claim(self, said: given.ClaimToolParams) -> ClaimsShape:
+    async def claim(self, params: given.ClaimToolParams) -> ClaimsShape:
         """Take a task, waiting for one if there is none."""
         leases = await self.unless_closing(
             self.watch.claim_many(
                 1,
-                agent=self._agent(said.agent),
-                roles=None if said.role is UNSET else [said.role],
-                wait=int(patience(said.wait_s) * 1_000),
-                lease=said.lease_s * 1_000,
-                task=None if said.task is UNSET else said.task,
+                agent=self._agent(params.agent),
+                roles=None if params.role is UNSET else [params.role],
+                wait=int(patience(params.wait_s) * 1_000),
+                lease=params.lease_s * 1_000,
+                task=None if params.task is UNSET else params.task,
             )
         )
         return ClaimsShape([ClaimShape.of(lease.granted) for lease in leases])
@@ -213,21 +213,21 @@ class WatchTools(ToolHandlers):
         check_agent(self.key, name)
         return name
 
-    async def status(self, said: given.StatusToolParams) -> StatusShape | ExplanationShape:
+    async def status(self, params: given.StatusToolParams) -> StatusShape | ExplanationShape:
         """Why a task stands where it stands, or how all of it does."""
         views = self.watch.views
-        if said.task is UNSET:
+        if params.task is UNSET:
             return StatusShape.of(self._url, *await load_status(views, self.artifacts, self.place))
-        looked_up = find if said.task.startswith(("r_", "q_")) else find_task  # names are those of tasks here
-        id_ = await looked_up(views, said.task)
+        looked_up = find if params.task.startswith(("r_", "q_")) else find_task  # names are those of tasks here
+        id_ = await looked_up(views, params.task)
         return ExplanationShape.of(*await load_explanation(views, self.artifacts, id_, self.place))
 
     # --- holding ------------------------------------------------------------------------------------------------------
 
-    async def holder(self, said: given.LeaseToolParams) -> Holder:
+    async def holder(self, params: given.LeaseToolParams) -> Holder:
         """The holder of the lease that a call names: the agent that has, or had, that token."""
         otherwise = next(iter(self.key.agents), "unknown")
-        held = await find_held(self.watch, said.task, said.token, None, otherwise)
+        held = await find_held(self.watch, params.task, params.token, None, otherwise)
         return StoreHolder(self.watch, held, lease=given.LEASE * 1_000)
 
     def source(self) -> AnswerSource:
@@ -238,10 +238,10 @@ class WatchTools(ToolHandlers):
         """What other agents ask of one of the key's."""
         return StoreInbox(self.watch, self._agent(agent), roles)
 
-    async def inbox(self, said: given.InboxToolParams) -> InboxShape:
+    async def inbox(self, params: given.InboxToolParams) -> InboxShape:
         """What other agents ask; that the agent looks is noted first."""
-        await self._gate.note(self._agent(said.agent))
-        return await super().inbox(said)
+        await self._gate.note(self._agent(params.agent))
+        return await super().inbox(params)
 
     async def unless_closing(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something, but no longer than server and key live; what had been claimed by then goes back."""
@@ -310,9 +310,9 @@ class AttemptTools(ToolHandlers):
 
         return SocketHolder(send, asyncio.sleep, task, token)
 
-    async def holder(self, said: given.LeaseToolParams) -> Holder:
+    async def holder(self, params: given.LeaseToolParams) -> Holder:
         """The holder of the attempt's lease."""
-        return self._through(said.task, said.token)
+        return self._through(params.task, params.token)
 
     def source(self) -> AnswerSource:
         """What this attempt has asked."""

@@ -1,4 +1,4 @@
-"""The tools: what each is called, takes, answers and promises. Schemas are made of the Structs that are used.
+"""The MCP tools: name, description, parameters, answer and hints of each. Schemas are made from the Structs.
 
 The answers are the shapes of `--json` (views). Nothing here refers to anything else (`$ref`): some clients
 understand only what is written out.
@@ -49,7 +49,7 @@ class Tool(Generic[T]):
     does: Callable[[ToolHandlers, T], Awaitable[Struct]]
     answers: tuple[type[Struct], ...]
     left_out: tuple[str, ...] = ()
-    """Arguments that a caller need not know of, since it can mean only one."""
+    """Parameters that the input schema does not show: the caller has one lease, so their values are known."""
 
     @property
     def hints(self) -> Hints:
@@ -59,22 +59,24 @@ class Tool(Generic[T]):
     @cached_property
     def input_schema(self) -> Json:
         """What it takes, as JSON Schema."""
-        made = written_out(self.takes)
-        made["properties"] = {name: one for name, one in made["properties"].items() if name not in self.left_out}
-        made["required"] = [name for name in made.get("required", ()) if name not in self.left_out]
-        return made
+        written = written_out(self.takes)
+        written["properties"] = {
+            name: schema for name, schema in written["properties"].items() if name not in self.left_out
+        }
+        written["required"] = [name for name in written.get("required", ()) if name not in self.left_out]
+        return written
 
     @cached_property
     def output_schema(self) -> Json:
-        """What it answers, as JSON Schema; an object in any case."""
-        made = [written_out(shape) for shape in self.answers]
-        return made[0] if len(made) == 1 else {"type": "object", "anyOf": made}
+        """What it answers, as JSON Schema; always an object."""
+        written = [written_out(shape) for shape in self.answers]
+        return written[0] if len(written) == 1 else {"type": "object", "anyOf": written}
 
     def taken(self, arguments: Json) -> T:
-        """What was given, if it fits. Models write numbers as text, and null where they have nothing to say."""
-        said = {name: value for name, value in arguments.items() if value is not None}
+        """The arguments as the tool takes them, or `Refused`. Models write numbers as text, and null for nothing."""
+        present = {name: value for name, value in arguments.items() if value is not None}
         try:
-            return msgspec.convert(said, self.takes, strict=False)
+            return msgspec.convert(present, self.takes, strict=False)
         except msgspec.ValidationError as error:
             known = ", ".join(self.input_schema["properties"]) or "nothing"
             text = f"{self.name} does not take this: {error}"
@@ -82,21 +84,21 @@ class Tool(Generic[T]):
 
 
 def written_out(shape: type[Struct]) -> Json:
-    """The JSON Schema of a Struct, with everything in its place."""
-    (_,), found = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+    """The JSON Schema of a Struct, each `$ref` replaced by what it refers to."""
+    (_,), definitions = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
 
     def placed(part: object) -> object:
         if isinstance(part, dict):
             if "$ref" in part:
-                return placed(found[part["$ref"].rpartition("/")[2]])
+                return placed(definitions[part["$ref"].rpartition("/")[2]])
             return {
                 name: placed(value) for name, value in part.items() if name != "title" or not isinstance(value, str)
             }
-        return [placed(one) for one in part] if isinstance(part, list) else part
+        return [placed(item) for item in part] if isinstance(part, list) else part
 
-    made = placed(found[shape.__name__])
-    assert isinstance(made, dict)  # noqa: S101 - a Struct is an object
-    return made
+    written = placed(definitions[shape.__name__])
+    assert isinstance(written, dict)  # noqa: S101 - a Struct is an object
+    return written
 
 
 _CLAIM: Tool[Any] = Tool(
@@ -107,7 +109,7 @@ _CLAIM: Tool[Any] = Tool(
     "every few minutes, or it is given to another. An empty list means that there is nothing to do: call again with "
     "wait_s.",
     given.ClaimToolParams,
-    lambda desk, said: desk.claim(said),
+    lambda handlers, params: handlers.claim(params),
     (ClaimsShape,),
 )
 _SUBMIT: Tool[Any] = Tool(
@@ -115,7 +117,7 @@ _SUBMIT: Tool[Any] = Tool(
     "Submit a task for another agent. It is kept on disk, and done even if you end. It is not done by you unless "
     "you claim it.",
     given.SubmitToolParams,
-    lambda desk, said: desk.submit(said),
+    lambda handlers, params: handlers.submit(params),
     (SubmittedShape,),
 )
 _STATUS: Tool[Any] = Tool(
@@ -123,14 +125,14 @@ _STATUS: Tool[Any] = Tool(
     "See how things stand. With a task: why it is in its state, what comes next and what can be done. Without a task: "
     "all work, which an agent's key does not show.",
     given.StatusToolParams,
-    lambda desk, said: desk.status(said),
+    lambda handlers, params: handlers.status(params),
     (StatusShape, ExplanationShape),
 )
 _OWN_STATUS: Tool[Any] = Tool(
     "status",
     "See how much time you have, and what you are asked to do. It proves nothing: checkin does.",
     given.OwnStatusToolParams,
-    lambda desk, _: desk.own_status(),
+    lambda handlers, _: handlers.own_status(),
     (OrdersShape,),
 )
 _SHARED: tuple[Tool[Any], ...] = (
@@ -142,14 +144,14 @@ _SHARED: tuple[Tool[Any], ...] = (
         "agents to requests you did not wait for; `inbox` are requests of "
         "other agents, to be read with inbox.",
         given.CheckInToolParams,
-        lambda desk, said: desk.checkin(said),
+        lambda handlers, params: handlers.checkin(params),
         (OrdersShape,),
     ),
     Tool(
         "done",
         "The task is done: say so once, with its result. Then you hold it no longer.",
         given.DoneToolParams,
-        lambda desk, said: desk.done(said),
+        lambda handlers, params: handlers.done(params),
         (LastWordShape,),
     ),
     Tool(
@@ -157,14 +159,14 @@ _SHARED: tuple[Tool[Any], ...] = (
         "You could not do the task: say why. The class of the error decides whether it is tried again, ends, or goes "
         "to a human. Then you hold it no longer.",
         given.FailToolParams,
-        lambda desk, said: desk.fail(said),
+        lambda handlers, params: handlers.fail(params),
         (LastWordShape,),
     ),
     Tool(
         "release",
         "Give the task back, neither done nor failed: another agent will get it.",
         given.ReleaseToolParams,
-        lambda desk, said: desk.release(said),
+        lambda handlers, params: handlers.release(params),
         (LastWordShape,),
     ),
     Tool(
@@ -173,7 +175,7 @@ _SHARED: tuple[Tool[Any], ...] = (
         "hold you keep the task meanwhile and go on with what does not depend on it. Without, this attempt is over, "
         "and the task can be claimed again once they have answered.",
         given.AskToolParams,
-        lambda desk, said: desk.ask(said),
+        lambda handlers, params: handlers.ask(params),
         (QuestionShape,),
     ),
     Tool(
@@ -183,7 +185,7 @@ _SHARED: tuple[Tool[Any], ...] = (
         "says otherwise. Where it is blocked, your task waits for it and is not yours any more: go on with `next`, "
         "which is yours already, or claim another if it is null.",
         given.AnswersToolParams,
-        lambda desk, said: desk.answers(said),
+        lambda handlers, params: handlers.answers(params),
         (AnswersShape,),
     ),
     Tool(
@@ -191,7 +193,7 @@ _SHARED: tuple[Tool[Any], ...] = (
         "Ask another agent for something while you keep your task. The answer has a request_id; with wait_s also what "
         "came of it, else ask for it with the tool answers.",
         given.RequestToolParams,
-        lambda desk, said: desk.request(said),
+        lambda handlers, params: handlers.request(params),
         (RequestedShape,),
     ),
     Tool(
@@ -199,28 +201,28 @@ _SHARED: tuple[Tool[Any], ...] = (
         "See what other agents ask of you; with mesh, requests to others that you may answer. With wait_s, "
         "wait for one that is new: that was not listed to you before.",
         given.InboxToolParams,
-        lambda desk, said: desk.inbox(said),
+        lambda handlers, params: handlers.inbox(params),
         (InboxShape,),
     ),
     Tool(
         "respond",
         "Answer a request of another agent. The first answer counts, and a late one too.",
         given.RespondToolParams,
-        lambda desk, said: desk.respond(said),
+        lambda handlers, params: handlers.respond(params),
         (RespondedShape,),
     ),
     Tool(
         "decline",
         "Decline a request of another agent that is addressed to you: it learns that, and why, at once.",
         given.DeclineToolParams,
-        lambda desk, said: desk.decline(said),
+        lambda handlers, params: handlers.decline(params),
         (DeclinedShape,),
     ),
 )
 
 
 def _own(tool: Tool[Any]) -> Tool[Any]:
-    """A tool for whoever can speak for one lease alone: it need not name it."""
+    """The same tool for a caller that has one lease only: it need not name its task, token, agent and roles."""
     return Tool(tool.name, tool.says, tool.takes, tool.does, tool.answers, (*_LEASE, *_NAMED))
 
 
@@ -234,7 +236,7 @@ def _listed(*tools: Tool[Any]) -> dict[str, Tool[Any]]:
 TOOLS = _listed(_CLAIM, *_SHARED, _SUBMIT, _STATUS)
 """All of them by name, in the order in which they are listed."""
 OWN_TOOLS = _listed(*map(_own, _SHARED), _OWN_STATUS)
-"""Those of whoever works inside a supervised attempt: its supervisor claims."""
+"""Tools of an agent inside a supervised attempt. `claim` is not among them: its supervisor claims."""
 
 INSTRUCTIONS = """\
 Allswell watches the work of agents: when an agent hangs or dies, its work is kept and given to another agent.

@@ -2,10 +2,10 @@
 
 Programs look at addresses in advance: those that preview links, and those that scan mail. So a GET shows what the link
 would do, and a POST of the form there does it. A link that is forged, has expired, was used or revoked is answered in
-the same words, after the same look at the store: whoever tries learns nothing by it.
+the same words, after the same look at the store: an attacker learns nothing from it.
 
-Strangers are counted by their address and all together, and links that our secret has signed by the question that they
-are about: nobody keeps a link from working by trying others.
+Calls with a forged link are counted by address and all together, calls with a link that our secret signed by its
+question: trying links does not keep a true one from working.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ AWAY = LinkScreen("The store cannot be reached", "Nothing was answered. Try agai
 
 
 class LinkedAnswers:
-    """Shows what links offer, and carries it out."""
+    """Serves `/answer/TOKEN`: shows what a link would answer, and answers."""
 
     def __init__(self, house: Callable[[], ServerState], seconds: Callable[[], float]) -> None:
         self._house = house
@@ -111,7 +111,7 @@ class LinkedAnswers:
 
     @contextmanager
     def _counted(self, request: Request, link: AnswerLink | None) -> Iterator[float | None]:
-        """A call begins and ends; after how many seconds it might, if there are too many."""
+        """Count a call while it runs; yields None, or the seconds to wait if there are too many."""
         if link is None:
             counts = [(self._by_address, _address(request)), (self._strangers, EVERYBODY)]
         else:
@@ -149,7 +149,7 @@ class LinkedAnswers:
 
 
 def _address(request: Request) -> str:
-    """Whose calls are counted together: an address, or the network of one that a single machine has."""
+    """The key that calls are counted by: an IPv4 address, or the /64 network of an IPv6 address."""
     host = "" if request.client is None else request.client.host
     try:
         address = ip_address(host)

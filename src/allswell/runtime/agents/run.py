@@ -1,4 +1,4 @@
-"""Every attempt of a supervised agent: by a command, or by a function; both are run, asked and stopped alike."""
+"""Runs one attempt of a supervised agent by its command; async functions have the same interface (`function.py`)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import rewrite_file, write_file
 from allswell.timing.clock import SystemClock
 
-# An attempt by a command: its words filled in, run under the warden, heard and spoken to.
+# The placeholders of the command are filled in, and it runs under the warden; its output is read, and it can be asked.
 #
-# A sync function of Python is a command, too: it is called in a process of its own, so that it can be ended for real.
+# A sync function of Python is a command, too: it is called in a process of its own, so that it can be killed.
 
 CALLED = ("-P", "-m", "allswell.runtime.agents.called")  # -P: no package of the folder is taken for ours
 _TAIL = 2_000
-"""Bytes of its last output that a failure is told with."""
+"""Bytes of the end of its output that go into the reason of a failure."""
 _ARGUMENT_MOST = 128 * 1024 - 1
-"""Bytes that the kernel takes as one argument."""
+"""Length in bytes that the kernel accepts for one argument."""
 
 
 PROMPT = "ALLSWELL_PROMPT"
@@ -50,7 +50,7 @@ PROMPT = "ALLSWELL_PROMPT"
 def order_of(
     spec: AgentSpec, argv: Sequence[str], places: Mapping[str, str], more: Mapping[str, str] = {}
 ) -> LaunchSpec:
-    """The order for an attempt by an agent's command, or `Refused`; `more` are variables beside its own."""
+    """The launch spec of an agent's command, or `Refused`; `more` are further environment variables."""
     words = [word_of(word, places, after_dashes="--" in argv[:number]) for number, word in enumerate(argv)]
     for word in words:
         if len(os.fsencode(word)) > _ARGUMENT_MOST:
@@ -97,13 +97,13 @@ class CommandRun(AttemptRunner):
         report: OutcomeReport | None = None,
     ) -> None:
         self.inbox: tuple[str, ...] = ()
-        """The requests of other agents that wait for its answer."""
+        """Ids of requests of other agents that wait for its answer."""
         self._spec = spec
         self._brief = brief
         self._asked = ""
         self._asked_at = 0
         self._pipe: tuple[int, int] | None = None
-        """Its standard input, where it hears there: what it reads from, and what we write to."""
+        """Its standard input if `hears` is "stdin": the end that it reads from, and the end that we write to."""
         self._tail = bytearray()
         argv, more = brief.command, {}
         if spec.function:
@@ -144,7 +144,7 @@ class CommandRun(AttemptRunner):
         return f"asked for help: {', '.join(self.requests)}" if self.requests else None
 
     async def run(self) -> AttemptOutcome:
-        """From the order to the outcome; of a failure the end of what was printed is told."""
+        """Run the command to its end; the reason of a failure has the end of its output."""
         try:
             outcome = await super().run()
         finally:
@@ -163,7 +163,7 @@ class CommandRun(AttemptRunner):
         self._brief.remove()
 
     def ask(self, words: str) -> tuple[str, ...]:
-        """Ask by the socket (the answer to any call says so), by a line on its input, and in its file."""
+        """Ask for a check-in by its socket, a line on its input, and its orders file; return the ways used."""
         self._asked = words
         self._asked_at = SystemClock().monotonic()
         ways = ["socket"]
@@ -178,7 +178,7 @@ class CommandRun(AttemptRunner):
         return tuple(ways)
 
     def _orders(self) -> Mapping[str, object]:
-        """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""
+        """Fields added to each answer on its socket: what it is asked for until it has checked in, and its inbox."""
         answer = self.standing.answer
         owed = bool(self._asked) and (answer is None or answer.at < self._asked_at)
         return {**({"order": self._asked} if owed else {}), "inbox": self.inbox}

@@ -11,7 +11,7 @@ The protocol, each rule with the failure it answers:
 *   **Views read on a second connection**, in a thread of its own, and take all rows at once: an open cursor stops
     checkpoints, and the WAL grows without end.
 *   **Nothing opens the database files but SQLite.** A process that opens, reads and closes its own database by
-    ordinary means drops its POSIX locks; the next visitor then deleted the WAL, and acknowledged rows were gone after
+    ordinary means drops its POSIX locks; the next process then deleted the WAL, and acknowledged rows were gone after
     a kill -9. Backups are made by the backup API, and a folder we make carries its own `.gitignore`.
 *   **A store inherited over fork is refused**, and so is a file system whose locks reach other machines (`paths.py`).
 *   **`now` never goes back** (`store/clock.py`), not even across a restart after the clock was set back.
@@ -28,7 +28,7 @@ __all__ = ["SqliteStore"]
 
 
 def __getattr__(name: str) -> object:
-    """The store, once somebody wants it: who only looks (`SqliteReader`) starts without it."""
+    """Import the store when it is first asked for: a reader (`SqliteReader`) starts faster without it."""
     if name == "SqliteStore":
         from allswell.store.sqlite.store import SqliteStore
 

@@ -83,13 +83,13 @@ class RowCache:
                 here.append(id_)
         return here, unknown
 
-    def give_cases(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+    def give_cases(self, ids: Sequence[TaskId], fetched: Rows) -> list[TaskId]:
         """Fill in the tasks that are known, each as a whole; the rest must be read."""
         known = self._cases
-        found.cases = {id_: known[id_] for id_ in ids if id_ in known}
-        return [] if len(found.cases) == len(ids) else [id_ for id_ in ids if id_ not in known]
+        fetched.cases = {id_: known[id_] for id_ in ids if id_ in known}
+        return [] if len(fetched.cases) == len(ids) else [id_ for id_ in ids if id_ not in known]
 
-    def give_tasks(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+    def give_tasks(self, ids: Sequence[TaskId], fetched: Rows) -> list[TaskId]:
         """Fill in the tasks that are known, row by row; the rest must be read."""
         missing = []
         for id_ in ids:
@@ -97,16 +97,16 @@ class RowCache:
             if case is None:
                 missing.append(id_)
                 continue
-            found.tasks[id_] = case.task
+            fetched.tasks[id_] = case.task
             if case.ready is not None:
-                found.ready[id_] = case.ready
+                fetched.ready[id_] = case.ready
             if case.due is not None:
-                found.timers[id_] = case.due
+                fetched.timers[id_] = case.due
             if case.waits:
-                found.waits[id_] = list(case.waits)
+                fetched.waits[id_] = list(case.waits)
         return missing
 
-    def give_leases(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+    def give_leases(self, ids: Sequence[TaskId], fetched: Rows) -> list[TaskId]:
         """Fill in the leases that are known, unless a whole case has it; the rest must be read."""
         missing = []
         for id_ in ids:
@@ -114,33 +114,33 @@ class RowCache:
             if case is None:
                 missing.append(id_)
             elif case.lease is not None:
-                found.leases[id_] = case.lease
+                fetched.leases[id_] = case.lease
         return missing
 
-    def give_payloads(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+    def give_payloads(self, ids: Sequence[TaskId], fetched: Rows) -> list[TaskId]:
         """Fill in the payloads that are known; the rest must be read."""
         known = self._payloads
-        found.payloads = {id_: known[id_] for id_ in ids if id_ in known}
-        return [] if len(found.payloads) == len(ids) else [id_ for id_ in ids if id_ not in known]
+        fetched.payloads = {id_: known[id_] for id_ in ids if id_ in known}
+        return [] if len(fetched.payloads) == len(ids) else [id_ for id_ in ids if id_ not in known]
 
     def unsure(self, ids: Sequence[TaskId]) -> list[TaskId]:
         """Those of which it must be read whether others wait for them."""
         unsure = [*filterfalse(self._cases.__contains__, ids)]
         return unsure + [id_ for id_ in ids if id_ in self._unsure] if self._unsure else unsure
 
-    def give_awaited(self, ids: Sequence[TaskId], found: Rows) -> None:
+    def give_awaited(self, ids: Sequence[TaskId], fetched: Rows) -> None:
         """Fill in for which tasks others wait."""
         known = self._cases
-        found.awaited.update([id_ for id_ in ids if (case := known.get(id_)) is not None and case.awaited])
+        fetched.awaited.update([id_ for id_ in ids if (case := known.get(id_)) is not None and case.awaited])
 
-    def give_agents(self, ids: Sequence[AgentId], found: Rows) -> list[AgentId]:
+    def give_agents(self, ids: Sequence[AgentId], fetched: Rows) -> list[AgentId]:
         """Fill in what is held against agents, where that is known; the rest must be read."""
         missing = []
         for id_ in ids:
             if id_ not in self._agents:
                 missing.append(id_)
             elif (agent := self._agents[id_]) is not None:
-                found.agents[id_] = agent
+                fetched.agents[id_] = agent
         return missing
 
     def take_apart(self, owners: Sequence[str]) -> list[str]:
@@ -153,39 +153,39 @@ class RowCache:
 
     # --- what was read ------------------------------------------------------------------------------------------------
 
-    def learn_tasks(self, ids: Iterable[TaskId], leases: Iterable[TaskId], found: Rows) -> None:
+    def learn_tasks(self, ids: Iterable[TaskId], leases: Iterable[TaskId], fetched: Rows) -> None:
         """Remember the open ones among tasks that were read, where it is known who holds them."""
         looked_for = {*leases}
         for id_ in ids:
-            task = found.tasks.get(id_)
-            if task is None or task.state != OPEN or not (id_ in looked_for or id_ in found.ready):
+            task = fetched.tasks.get(id_)
+            if task is None or task.state != OPEN or not (id_ in looked_for or id_ in fetched.ready):
                 continue
-            waits = tuple(found.waits.get(id_, ()))
+            waits = tuple(fetched.waits.get(id_, ()))
             self._cases[id_] = TaskAggregate(
-                task, found.leases.get(id_), found.ready.get(id_), found.timers.get(id_), waits
+                task, fetched.leases.get(id_), fetched.ready.get(id_), fetched.timers.get(id_), waits
             )
             self._unsure.add(id_)
             self._apart.add(id_)
         self._forget_the_oldest()
 
-    def learn_awaited(self, ids: Iterable[TaskId], found: Rows) -> None:
+    def learn_awaited(self, ids: Iterable[TaskId], fetched: Rows) -> None:
         """Remember for which tasks others wait."""
         for id_ in ids:
             case = self._cases.get(id_)
             if case is None:
                 continue
             self._unsure.discard(id_)
-            if case.awaited is not (id_ in found.awaited):
+            if case.awaited is not (id_ in fetched.awaited):
                 self._cases[id_] = replace(case, awaited=not case.awaited)
-            if id_ in found.cases:
-                found.cases[id_] = self._cases[id_]
+            if id_ in fetched.cases:
+                fetched.cases[id_] = self._cases[id_]
 
-    def learn_agents(self, ids: Iterable[AgentId], found: Rows) -> None:
+    def learn_agents(self, ids: Iterable[AgentId], fetched: Rows) -> None:
         """Remember what is held against agents, and against whom there is nothing."""
         if len(self._agents) > MOST:
             self._agents.clear()
         for id_ in ids:
-            self._agents[id_] = found.agents.get(id_)
+            self._agents[id_] = fetched.agents.get(id_)
 
     # --- what was written ---------------------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ def task_updates(
 ) -> list[tuple[Row, TaskId]]:
     """Tasks as `update_task` takes them, with first attempts that have just ended: what many share, and the task.
 
-    What was said of many tasks at once has left the same record in each, and is spelled once.
+    Many tasks that changed together have equal records; each record is encoded once.
     """
     updates: list[tuple[Row, TaskId]] = []
     record, record_text = _RECORD, _EMPTY
@@ -201,17 +201,17 @@ def expense(row: Row) -> ExpenseRow:
     return ExpenseRow(*(*row[:9], bool(row[9])))
 
 
-def expenses(found: Iterable[Row]) -> dict[TaskId, list[ExpenseRow]]:
+def expenses(rows: Iterable[Row]) -> dict[TaskId, list[ExpenseRow]]:
     """What attempts have cost, by task."""
-    told: dict[TaskId, list[ExpenseRow]] = {}
-    for row in found:
-        told.setdefault(row[0], []).append(expense(row))
-    return told
+    by_task: dict[TaskId, list[ExpenseRow]] = {}
+    for row in rows:
+        by_task.setdefault(row[0], []).append(expense(row))
+    return by_task
 
 
-def services(found: Iterable[Row]) -> dict[str, ServiceRow]:
+def services(rows: Iterable[Row]) -> dict[str, ServiceRow]:
     """Services from rows, by id."""
-    return {service.id: service for service in (_service.decode(row[0]) for row in found)}
+    return {service.id: service for service in (_service.decode(row[0]) for row in rows)}
 
 
 def agent(row: Row) -> Agent:
@@ -219,18 +219,18 @@ def agent(row: Row) -> Agent:
     return Agent(row[0], row[1], row[2], bool(row[3]))
 
 
-def health(found: Iterable[Row]) -> dict[str, AgentRecord]:
-    """What requests say of agents, from rows."""
-    return {name: _health.decode(record) for name, record in found}
+def health(rows: Iterable[Row]) -> dict[str, AgentRecord]:
+    """How agents answer requests, from rows."""
+    return {name: _health.decode(record) for name, record in rows}
 
 
 def new_spread(spread: Fanout) -> Row:
-    """A spread as `insert_spread` takes it."""
+    """A fanout as `insert_spread` takes it."""
     return (spread.id, spread.outcome, spread.reason, text(spread.replaced_by), spread.reached)
 
 
 def spread(row: Row) -> Fanout:
-    """A spread from a row."""
+    """A fanout from a row."""
     return Fanout(row[0], row[1], row[2], _tasks.decode(row[3]), row[4])
 
 
@@ -263,5 +263,5 @@ def new_events(events: Sequence[Event], at: Millis, last: int) -> list[Row]:
 
 def events(row: Row) -> list[tuple[int, Event]]:
     """The events of a row of the journal, each with its number."""
-    told = _events.decode(row[2])
-    return list(enumerate(told, row[0] - len(told) + 1))
+    decoded = _events.decode(row[2])
+    return list(enumerate(decoded, row[0] - len(decoded) + 1))

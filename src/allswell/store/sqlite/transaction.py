@@ -52,52 +52,52 @@ _TASK_VALUE = re.compile(r"VALUES \((.*), \?\)$", re.DOTALL)
 _values_of, _task_of = itemgetter(0), itemgetter(1)
 
 
-def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
+def insert(connection: sqlite3.Connection, name: str, records: list[Row]) -> None:
     """Insert rows by a statement that is written for one."""
-    if len(given) == 1:
-        connection.execute(SQL[name], given[0])
+    if len(records) == 1:
+        connection.execute(SQL[name], records[0])
         return
-    start, left = 0, len(given)
+    start, left = 0, len(records)
     while left:
         size = min(MOST, 1 << (left.bit_length() - 1))
-        connection.execute(_widened(name, size), list(chain.from_iterable(given[start : start + size])))
+        connection.execute(_widened(name, size), list(chain.from_iterable(records[start : start + size])))
         start += size
         left -= size
 
 
-def change(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row, str]]) -> int:
+def change(connection: sqlite3.Connection, name: str, changes: Sequence[tuple[Row, str]]) -> int:
     """Change or delete rows by a statement that is written for one and ends with its task; how many there were.
 
     Each is given as the values of all other parameters, and its task.
     """
-    if len(given) == 1:
-        ((values, task),) = given
+    if len(changes) == 1:
+        ((values, task),) = changes
         return connection.execute(SQL[name], (*values, task)).rowcount
-    if len(given) <= FEW:
-        return connection.executemany(SQL[name], [(*values, task) for values, task in given]).rowcount
-    singles, lists = _alike(given)
+    if len(changes) <= FEW:
+        return connection.executemany(SQL[name], [(*values, task) for values, task in changes]).rowcount
+    singles, lists = _alike(changes)
     changed = sum([connection.execute(_listed(name), row).rowcount for row in lists])
     if singles:
         changed += connection.executemany(SQL[name], singles).rowcount
     return changed
 
 
-def insert_alike(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row, str]]) -> None:
+def insert_alike(connection: sqlite3.Connection, name: str, records: Sequence[tuple[Row, str]]) -> None:
     """Insert rows, given as to `change`, by a statement that is written for one and ends with its task."""
-    if len(given) <= FEW:
-        insert(connection, name, [(*values, task) for values, task in given])
+    if len(records) <= FEW:
+        insert(connection, name, [(*values, task) for values, task in records])
         return
-    singles, lists = _alike(given)
+    singles, lists = _alike(records)
     for row in lists:
         connection.execute(_selected(name), row)
     insert(connection, name, singles)
 
 
-def _alike(given: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
+def _alike(changes: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
     """Rows that go one by one, and rows whose last value is a list of tasks; what is alike was decided in a row."""
     singles: list[Row] = []
     lists: list[Row] = []
-    for values, group in groupby(given, _values_of):
+    for values, group in groupby(changes, _values_of):
         tasks = [*map(_task_of, group)]
         if len(tasks) <= FEW:
             singles += [(*values, task) for task in tasks]
@@ -118,7 +118,7 @@ def _selected(name: str) -> str:
 
 @cache
 def _widened(name: str, size: int) -> str:
-    return _VALUES.sub(lambda one: f"VALUES {', '.join([one[1]] * size)}", SQL[name])
+    return _VALUES.sub(lambda match: f"VALUES {', '.join([match[1]] * size)}", SQL[name])
 
 
 # What a transaction looks up about runs and requests, without locks; on SQLite there is nothing left to lock.
@@ -131,8 +131,8 @@ class RunQueries:
 
     async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
         """Runs as they are in this transaction."""
-        found = self.connection.execute(SQL["read_run"], (rows.text(ids),)).fetchall()
-        return {row[0]: Run(*row) for row in found}
+        fetched = self.connection.execute(SQL["read_run"], (rows.text(ids),)).fetchall()
+        return {row[0]: Run(*row) for row in fetched}
 
     async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
         """In which runs these tasks are."""
@@ -140,18 +140,18 @@ class RunQueries:
 
     async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
         """Tasks of a run that somebody holds, by id."""
-        found = self.connection.execute(SQL["find_held"], (run, after, limit)).fetchall()
-        return [TaskId(row[0]) for row in found]
+        fetched = self.connection.execute(SQL["find_held"], (run, after, limit)).fetchall()
+        return [TaskId(row[0]) for row in fetched]
 
     async def find_target(self, task: TaskId) -> Sequence[str]:
         """A task's role, and who holds it."""
-        found = self.connection.execute(SQL["find_target"], (task,)).fetchall()
-        return [name for row in found for name in row if name is not None]
+        fetched = self.connection.execute(SQL["find_target"], (task,)).fetchall()
+        return [name for row in fetched for name in row if name is not None]
 
     async def find_asking(self) -> Sequence[AwaitedRequest]:
         """Which agents wait for an answer of which; nobody else can ask before this is over."""
-        found = self.connection.execute(SQL["find_asking"]).fetchall()
-        return awaited_requests(map(rows.task, found), self._tokens_of)
+        fetched = self.connection.execute(SQL["find_asking"]).fetchall()
+        return awaited_requests(map(rows.task, fetched), self._tokens_of)
 
     def _tokens_of(self, tasks: Sequence[TaskId]) -> dict[TaskId, Token]:
         return dict(self.connection.execute(SQL["find_tokens"], (rows.text(tasks),)).fetchall())
@@ -191,8 +191,8 @@ def clocks(connection: sqlite3.Connection, clock: StoreClock, newest: int) -> Cl
 
 def word(connection: sqlite3.Connection, key: str) -> str | None:
     """What the watch keeps under a key."""
-    found: tuple[str] | None = connection.execute(SQL["read_kept"], (key,)).fetchone()
-    return None if found is None else found[0]
+    fetched: tuple[str] | None = connection.execute(SQL["read_kept"], (key,)).fetchone()
+    return None if fetched is None else fetched[0]
 
 
 def compare_and_set(connection: sqlite3.Connection, key: str, before: str | None, after: str) -> bool:
@@ -207,12 +207,12 @@ def move(connection: sqlite3.Connection, moved: ClockMoveWrites) -> None:
         raise RowConflict("another process has gone on settling the clock")
     if moved.distance is not None:
         connection.execute(SQL["put_kept"], (DISTANCE, moved.distance))
-    for statement, given in (
+    for statement, parameters in (
         ("move_task", [(rows.text(task.spec), task.id) for task in moved.tasks]),
         ("move_lease", list(map(_moments, moved.leases))),
     ):
-        if given and connection.executemany(SQL[statement], given).rowcount != len(given):
-            raise Bug(f"{statement} was to change {len(given)} rows: one is not as it was read")
+        if parameters and connection.executemany(SQL[statement], parameters).rowcount != len(parameters):
+            raise Bug(f"{statement} was to change {len(parameters)} rows: one is not as it was read")
 
 
 _LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in LockKind}
@@ -275,62 +275,62 @@ class SqliteTransaction(RunQueries):
 
     async def read(self, wanted: RowRequest) -> Rows:
         """Rows by id, as they are in this transaction."""
-        found, cache = Rows(), self._cache
+        fetched, cache = Rows(), self._cache
         give = cache.give_cases if wanted.whole else cache.give_tasks
-        if missing := give(wanted.tasks, found) if wanted.tasks else []:
-            self._read_tasks(missing, found)
-        leases = [*filterfalse(found.cases.__contains__, wanted.leases)]
-        if leases and (unknown := cache.give_leases(leases, found)):
-            found.leases |= {row[0]: LeaseRow(*row) for row in self._by_id("read_lease", unknown)}
+        if missing := give(wanted.tasks, fetched) if wanted.tasks else []:
+            self._read_tasks(missing, fetched)
+        leases = [*filterfalse(fetched.cases.__contains__, wanted.leases)]
+        if leases and (unknown := cache.give_leases(leases, fetched)):
+            fetched.leases |= {row[0]: LeaseRow(*row) for row in self._by_id("read_lease", unknown)}
         if missing:
-            cache.learn_tasks(missing, leases, found)
-        self._read_rarer(wanted, found)
-        return found
+            cache.learn_tasks(missing, leases, fetched)
+        self._read_rarer(wanted, fetched)
+        return fetched
 
-    def _read_rarer(self, wanted: RowRequest, found: Rows) -> None:
+    def _read_rarer(self, wanted: RowRequest, fetched: Rows) -> None:
         if wanted.attempts:
-            self._read_attempts(wanted.attempts, found)
+            self._read_attempts(wanted.attempts, fetched)
         if wanted.awaited:
-            self._read_awaited(wanted, found)
-        if wanted.payloads and (missing := self._cache.give_payloads(wanted.payloads, found)):
-            found.payloads |= dict(self._by_id("read_payload", missing))
+            self._read_awaited(wanted, fetched)
+        if wanted.payloads and (missing := self._cache.give_payloads(wanted.payloads, fetched)):
+            fetched.payloads |= dict(self._by_id("read_payload", missing))
         if wanted.bars:
             for task, agent in self._by_id("read_bar", wanted.bars):
-                found.bars.setdefault(task, set()).add(agent)
+                fetched.bars.setdefault(task, set()).add(agent)
         if wanted.expenses:
-            found.expenses = rows.expenses(self._by_id("read_expense", wanted.expenses))
-        self._read_around(wanted, found)
+            fetched.expenses = rows.expenses(self._by_id("read_expense", wanted.expenses))
+        self._read_around(wanted, fetched)
 
-    def _read_around(self, wanted: RowRequest, found: Rows) -> None:
+    def _read_around(self, wanted: RowRequest, fetched: Rows) -> None:
         if wanted.spreads:
-            found.spreads = {row[0]: rows.spread(row) for row in self._by_id("read_spread", wanted.spreads)}
+            fetched.spreads = {row[0]: rows.spread(row) for row in self._by_id("read_spread", wanted.spreads)}
         if wanted.runs:
-            found.runs = {row[0]: Run(*row) for row in self._by_id("read_run", wanted.runs)}
+            fetched.runs = {row[0]: Run(*row) for row in self._by_id("read_run", wanted.runs)}
         if wanted.services:
-            found.services = rows.services(self._by_id("read_service", wanted.services))
-        if wanted.agents and (missing_agents := self._cache.give_agents(wanted.agents, found)):
-            found.agents |= {row[0]: rows.agent(row) for row in self._by_id("read_agent", missing_agents)}
-            self._cache.learn_agents(missing_agents, found)
+            fetched.services = rows.services(self._by_id("read_service", wanted.services))
+        if wanted.agents and (missing_agents := self._cache.give_agents(wanted.agents, fetched)):
+            fetched.agents |= {row[0]: rows.agent(row) for row in self._by_id("read_agent", missing_agents)}
+            self._cache.learn_agents(missing_agents, fetched)
         if wanted.health:
-            found.health = rows.health(self._by_id("read_health", wanted.health))
+            fetched.health = rows.health(self._by_id("read_health", wanted.health))
         if wanted.questions:
-            found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
+            fetched.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
 
-    def _read_awaited(self, wanted: RowRequest, found: Rows) -> None:
+    def _read_awaited(self, wanted: RowRequest, fetched: Rows) -> None:
         if unsure := self._cache.unsure(wanted.awaited):
-            found.awaited |= {row[0] for row in self._by_id("read_awaited", unsure)}
-            self._cache.learn_awaited(unsure, found)
+            fetched.awaited |= {row[0] for row in self._by_id("read_awaited", unsure)}
+            self._cache.learn_awaited(unsure, fetched)
         if not wanted.whole:
-            self._cache.give_awaited(wanted.awaited, found)
+            self._cache.give_awaited(wanted.awaited, fetched)
 
-    def _read_attempts(self, wanted: Sequence[tuple[TaskId, Token]], found: Rows) -> None:
+    def _read_attempts(self, wanted: Sequence[tuple[TaskId, Token]], fetched: Rows) -> None:
         first = [task for task, token in wanted if token == 1]
         for row in self._by_id("read_first_attempt", first) if first else ():
-            found.attempts[(row[0], Token(1))] = rows.first_attempt(row)
-        found.attempts |= {row[:2]: Attempt(*row) for row in self._by_id("read_attempt", wanted)}
+            fetched.attempts[(row[0], Token(1))] = rows.first_attempt(row)
+        fetched.attempts |= {row[:2]: Attempt(*row) for row in self._by_id("read_attempt", wanted)}
 
-    def _read_tasks(self, ids: Sequence[TaskId], found: Rows) -> None:
-        tasks, ready, timers = found.tasks, found.ready, found.timers
+    def _read_tasks(self, ids: Sequence[TaskId], fetched: Rows) -> None:
+        tasks, ready, timers = fetched.tasks, fetched.ready, fetched.timers
         for row in self._by_id("read_task", ids):
             task = tasks[row[0]] = rows.task(row)
             if row[12] is not None:
@@ -339,7 +339,7 @@ class SqliteTransaction(RunQueries):
                 timers[task.id] = row[13]
         if there := [task for task in dict.fromkeys(ids) if task in tasks]:
             for row in self._by_id("read_wait", there):
-                found.waits.setdefault(row[0], []).append(WaitState(*row))
+                fetched.waits.setdefault(row[0], []).append(WaitState(*row))
 
     async def write(self, changes: RowChanges) -> None:
         """Write every table once: what goes first, then what comes."""
@@ -407,10 +407,10 @@ class SqliteTransaction(RunQueries):
         for late in late_attempts:
             if self.connection.execute(SQL["update_late"], rows.late_update(late)).rowcount:
                 continue
-            found = self._by_id("read_first_attempt", [late.task]) if late.token == 1 else []
-            if not found:
+            fetched = self._by_id("read_first_attempt", [late.task]) if late.token == 1 else []
+            if not fetched:
                 raise Bug(f"attempt {late.token} of {late.task} does not exist, so nothing can be late on it")
-            kept = replace(rows.first_attempt(found[0]), late=late.late, afterwards=late.afterwards)
+            kept = replace(rows.first_attempt(fetched[0]), late=late.late, afterwards=late.afterwards)
             self._insert("insert_attempt", [rows.new_attempt(kept)])
 
     def _add(self, changes: RowChanges, kept: Mapping[TaskId, Attempt]) -> None:
@@ -520,12 +520,12 @@ class SqliteTransaction(RunQueries):
     def intern_lane(self, role: str, services: tuple[str, ...]) -> int:
         """The number of a lane, made if it is new."""
         key = (role, rows.text(services))
-        found = self.connection.execute(SQL["find_lane"], key).fetchone()
-        if found is None:
+        fetched = self.connection.execute(SQL["find_lane"], key).fetchone()
+        if fetched is None:
             self.connection.execute(SQL["insert_lane"], key)
             self._cache.lanes_known = False
-            found = self.connection.execute(SQL["find_lane"], key).fetchone()
-        return int(found[0])
+            fetched = self.connection.execute(SQL["find_lane"], key).fetchone()
+        return int(fetched[0])
 
     def put(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
@@ -544,29 +544,29 @@ class SqliteTransaction(RunQueries):
     def _delete(self, statement: str, ids: Sequence[str]) -> int:
         return self.connection.execute(SQL[statement], (rows.text(ids),)).rowcount
 
-    def _update(self, statement: str, given: Sequence[Row]) -> None:
+    def _update(self, statement: str, records: Sequence[Row]) -> None:
         """Change exactly one row for each that is given: the fence, where a token stands in the WHERE."""
-        self._check_fence(statement, len(given), self.connection.executemany(SQL[statement], given).rowcount)
+        self._check_fence(statement, len(records), self.connection.executemany(SQL[statement], records).rowcount)
 
-    def _change_alike(self, statement: str, given: Sequence[tuple[Row, str]]) -> None:
+    def _change_alike(self, statement: str, changes: Sequence[tuple[Row, str]]) -> None:
         """As `_update`, where many rows are often changed in the same way."""
-        self._check_fence(statement, len(given), change(self.connection, statement, given))
+        self._check_fence(statement, len(changes), change(self.connection, statement, changes))
 
     def _check_fence(self, statement: str, wanted: int, changed: int) -> None:
         if changed != wanted:
             raise Bug(f"{statement} was to change {wanted} rows and changed {changed}: one is not as it was read")
 
-    def _insert(self, statement: str, given: list[Row]) -> None:
-        insert(self.connection, statement, given)
+    def _insert(self, statement: str, records: list[Row]) -> None:
+        insert(self.connection, statement, records)
 
     def _insert_first(
         self,
         statement: str,
-        given: list[Row],
+        records: list[Row],
         insert: Callable[[sqlite3.Connection, str, list[Row]], None] = insert,
     ) -> None:
         """Rows that no lock could stand for, so that their being there already is nobody's fault."""
         try:
-            insert(self.connection, statement, given)
+            insert(self.connection, statement, records)
         except sqlite3.IntegrityError as error:
             raise RowConflict(f"{statement}: one of these rows exists already") from error

@@ -100,8 +100,8 @@ def tasks(connection: sqlite3.Connection, query: ViewTasks) -> list[TaskRow]:
 
 def one_task(connection: sqlite3.Connection, query: ViewTask) -> TaskRow | None:
     """One task."""
-    found = _tasks(connection, "task.id = ?", (query.task, 1))
-    return found[0] if found else None
+    fetched = _tasks(connection, "task.id = ?", (query.task, 1))
+    return fetched[0] if fetched else None
 
 
 def _tasks(
@@ -110,8 +110,8 @@ def _tasks(
     statement = SQL["view_tasks"].format(condition=condition, order=order)
     connection.execute("BEGIN")  # one snapshot for both statements
     try:
-        found = connection.execute(statement, values).fetchall()
-        listed = rows.text([row[0] for row in found])
+        fetched = connection.execute(statement, values).fetchall()
+        listed = rows.text([row[0] for row in fetched])
         waits: dict[str, list[WaitState]] = {}
         for row in connection.execute(SQL["read_wait"], (listed,)).fetchall():
             waits.setdefault(row[0], []).append(WaitState(*row))
@@ -125,14 +125,14 @@ def _tasks(
             row[13],
             tuple(waits.get(row[0], ())),
         )
-        for row in found
+        for row in fetched
     ]
 
 
 def payload(connection: sqlite3.Connection, query: ViewPayload) -> tuple[str | None, str | None]:
     """A task's payload and result; neither if there is no such task."""
-    found = connection.execute(SQL["view_payload"], (query.task,)).fetchall()
-    return (found[0][0], found[0][1]) if found else (None, None)
+    fetched = connection.execute(SQL["view_payload"], (query.task,)).fetchall()
+    return (fetched[0][0], fetched[0][1]) if fetched else (None, None)
 
 
 def results(connection: sqlite3.Connection, query: ViewResults) -> list[tuple[TaskId, str]]:
@@ -143,9 +143,9 @@ def results(connection: sqlite3.Connection, query: ViewResults) -> list[tuple[Ta
 def attempts(connection: sqlite3.Connection, query: ViewAttempts) -> list[Attempt]:
     """A task's ended attempts, in order."""
     first = connection.execute(SQL["read_first_attempt"], (rows.text([query.task]),)).fetchall()
-    found = {attempt.token: attempt for attempt in map(rows.first_attempt, first)}
-    found |= {row[1]: Attempt(*row) for row in connection.execute(SQL["view_attempts"], (query.task,)).fetchall()}
-    return list(found.values())
+    by_token = {attempt.token: attempt for attempt in map(rows.first_attempt, first)}
+    by_token |= {row[1]: Attempt(*row) for row in connection.execute(SQL["view_attempts"], (query.task,)).fetchall()}
+    return list(by_token.values())
 
 
 def questions(connection: sqlite3.Connection, query: ViewQuestions) -> list[Question]:
@@ -156,8 +156,8 @@ def questions(connection: sqlite3.Connection, query: ViewQuestions) -> list[Ques
 
 def one_question(connection: sqlite3.Connection, query: ViewQuestion) -> Question | None:
     """One question."""
-    found = connection.execute(SQL["read_question"], (rows.text([query.question]),)).fetchall()
-    return rows.question(found[0]) if found else None
+    fetched = connection.execute(SQL["read_question"], (rows.text([query.question]),)).fetchall()
+    return rows.question(fetched[0]) if fetched else None
 
 
 def runs(connection: sqlite3.Connection, query: ViewRuns) -> list[Run]:
@@ -167,8 +167,8 @@ def runs(connection: sqlite3.Connection, query: ViewRuns) -> list[Run]:
 
 def one_run(connection: sqlite3.Connection, query: ViewRun) -> Run | None:
     """One run."""
-    found = connection.execute(SQL["read_run"], (rows.text([query.run]),)).fetchall()
-    return Run(*found[0]) if found else None
+    fetched = connection.execute(SQL["read_run"], (rows.text([query.run]),)).fetchall()
+    return Run(*fetched[0]) if fetched else None
 
 
 def health(connection: sqlite3.Connection, _: ViewHealth) -> dict[str, AgentRecord]:
@@ -195,23 +195,25 @@ def agenda(connection: sqlite3.Connection, clock: StoreClock) -> SweepAgenda:
 
 def journal(connection: sqlite3.Connection, query: ViewJournal) -> list[Entry]:
     """Events after a position."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     cursor = connection.execute(SQL["view_journal"], (query.after.id,))
     try:
         for row in cursor:
-            told = rows.events(row)
-            found += [Entry(Position(0, number), row[1], event) for number, event in told if number > query.after.id]
-            if len(found) >= query.limit:
+            decoded = rows.events(row)
+            entries += [
+                Entry(Position(0, number), row[1], event) for number, event in decoded if number > query.after.id
+            ]
+            if len(entries) >= query.limit:
                 break
     finally:
         cursor.close()
-    return found[: query.limit]
+    return entries[: query.limit]
 
 
 def cursor(connection: sqlite3.Connection, query: ViewCursor) -> Position:
     """Where a follower has got to."""
-    found = connection.execute(SQL["view_cursor"], (query.follower,)).fetchall()
-    return Position(*found[0]) if found else Position()
+    fetched = connection.execute(SQL["view_cursor"], (query.follower,)).fetchall()
+    return Position(*fetched[0]) if fetched else Position()
 
 
 def cursors(connection: sqlite3.Connection, _: ViewCursors) -> dict[str, Position]:
@@ -226,8 +228,8 @@ def kept(connection: sqlite3.Connection, query: ViewKept) -> dict[str, str]:
 
 def value(connection: sqlite3.Connection, query: ViewValue) -> str | None:
     """What the watch keeps about itself under a key."""
-    found = connection.execute(SQL["read_kept"], (query.key,)).fetchall()
-    return None if not found else str(found[0][0])
+    fetched = connection.execute(SQL["read_kept"], (query.key,)).fetchall()
+    return None if not fetched else str(fetched[0][0])
 
 
 # How many tasks stand where, and whether every open one is accounted for, without looking at each of them.
@@ -242,14 +244,14 @@ def counts(connection: sqlite3.Connection, _: ViewCounts) -> dict[str, int]:
     """How many tasks stand where."""
     connection.execute("BEGIN")
     try:
-        found = dict(connection.execute(SQL["view_counts_bad"]).fetchall())
-        found |= {state: count for state, count in _open(connection).items() if count}
+        by_state = dict(connection.execute(SQL["view_counts_bad"]).fetchall())
+        by_state |= {state: count for state, count in _open(connection).items() if count}
         (total,) = connection.execute(SQL["view_count_all"]).fetchone()
     finally:
         connection.execute("ROLLBACK")
-    if done := total - sum(found.values()):
-        found[State.DONE.value] = done
-    return found
+    if done := total - sum(by_state.values()):
+        by_state[State.DONE.value] = done
+    return by_state
 
 
 def orphans(connection: sqlite3.Connection, query: ViewOrphans) -> list[TaskId]:
@@ -280,8 +282,8 @@ def _adds_up(connection: sqlite3.Connection) -> bool:
     standing = _open(connection)
 
     def count(name: str) -> int:
-        (found,) = connection.execute(SQL[name]).fetchone()
-        return int(found)
+        (fetched,) = connection.execute(SQL[name]).fetchone()
+        return int(fetched)
 
     timers = count("count_timers")
     fewer = "count_timers_of_ready" if timers < standing[State.READY.value] else "count_ready_with_timers"
@@ -340,11 +342,19 @@ def revise(connection: sqlite3.Connection, changed: Sequence[Delivery], gone: Se
     connection.executemany(
         SQL["update_delivery"],
         [
-            (one.tries, one.next_at, one.failing_since, one.given_up, one.reason, one.sink, *one.place)
-            for one in changed
+            (
+                delivery.tries,
+                delivery.next_at,
+                delivery.failing_since,
+                delivery.given_up,
+                delivery.reason,
+                delivery.sink,
+                *delivery.place,
+            )
+            for delivery in changed
         ],
     )
-    connection.executemany(SQL["delete_delivery"], [(one.sink, *one.place) for one in gone])
+    connection.executemany(SQL["delete_delivery"], [(delivery.sink, *delivery.place) for delivery in gone])
 
 
 def deliveries(connection: sqlite3.Connection, query: ViewDeliveries) -> list[Delivery]:
@@ -354,10 +364,10 @@ def deliveries(connection: sqlite3.Connection, query: ViewDeliveries) -> list[De
     return [_delivery(row) for row in connection.execute(SQL["view_deliveries"], asked).fetchall()]
 
 
-def _row(one: Delivery) -> tuple[Any, ...]:
+def _row(delivery: Delivery) -> tuple[Any, ...]:
     return (
-        *(one.sink, *one.place, one.id, one.target, one.at, one.body),
-        *(one.tries, one.next_at, one.failing_since, one.given_up, one.reason),
+        *(delivery.sink, *delivery.place, delivery.id, delivery.target, delivery.at, delivery.body),
+        *(delivery.tries, delivery.next_at, delivery.failing_since, delivery.given_up, delivery.reason),
     )
 
 
@@ -396,8 +406,8 @@ _VIEWS: Mapping[type[Query[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
 def view(connection: sqlite3.Connection, clock: StoreClock, query: Query[T]) -> T:
     """The answer to a query."""
     answer: Any = agenda(connection, clock) if type(query) is ViewAgenda else _VIEWS[type(query)](connection, query)
-    found: T = answer
-    return found
+    result: T = answer
+    return result
 
 
 # The views of a store that is there, read in the caller's own thread: no event loop, no writer, nothing to wait for.

@@ -1,4 +1,4 @@
-"""Messages between a supervisor and a reaper: JSON behind its length in four bytes, on a stream socket."""
+"""Messages between a supervisor and a reaper: JSON after its length in four bytes, on a stream socket."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import Iterator
 
 Message = dict[str, object]
 PID_BYTES = 8
-"""In which the warden tells its number, on the socket by which it gets orders."""
+"""Length of the pid that the warden sends first, on its socket for orders."""
 _HEAD = 4
 _to_json = json.JSONEncoder().encode
-_from_json = json.JSONDecoder().raw_decode  # without the search for white space, which there is none of
+_from_json = json.JSONDecoder().raw_decode  # without its search for white space: there is none
 
 
 def pack(message: Message) -> bytes:
-    """A message as it travels."""
+    """Encode a message: its length, then its JSON."""
     return frame(_to_json(message).encode("ascii"))
 
 
 def frame(body: bytes) -> bytes:
-    """JSON that is written already, as it travels."""
+    """Put the length before JSON that is encoded already."""
     return len(body).to_bytes(_HEAD, "big") + body
 
 
 class Unpacker:
-    """Puts messages together again from whatever pieces come."""
+    """Decodes messages from the pieces that are read."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Message]:
-        """The messages that are whole now."""
+        """Take the next piece; yield the messages that are complete."""
         self._buffer += piece
         while len(self._buffer) >= _HEAD:
             end = _HEAD + int.from_bytes(self._buffer[:_HEAD], "big")
@@ -44,7 +44,7 @@ class Unpacker:
 
 
 def receive_one(channel: int) -> Message:
-    """Wait for one message, and take not a byte more; `ConnectionResetError` if the other side is gone before."""
+    """Wait for one message, and read not a byte more; `ConnectionResetError` if the other side closes first."""
     size = int.from_bytes(_exactly(channel, _HEAD), "big")
     message: Message = _from_json(_exactly(channel, size).decode("ascii"))[0]
     return message
