@@ -19,19 +19,28 @@ from pathlib import Path
 import h11
 import pytest
 from starlette.datastructures import Headers
-from starlette.types import Message
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
 
+from allswell.interfaces.http import listener
 from allswell.interfaces.http.listener import (
     CHUNK_LEAST,
     CHUNKS_FREE,
     HEAD_MOST,
+    STRANGERS_PAUSE,
+    STRANGERS_RATE,
+    STRANGERS_SPARE,
     ConnectionLimit,
+    ListenAddress,
     PromptConnection,
+    StrangersPace,
     StrictConnection,
     connections_for,
+    listening,
+    serve,
 )
 from allswell.interfaces.http.request_context import BODY_SECONDS
-from allswell.interfaces.http.security import LARGE, LARGE_AT_A_TIME, RequestLimits
+from allswell.interfaces.http.security import KEY, LARGE, LARGE_AT_A_TIME, RequestLimits
 from allswell.interfaces.http.server import OncePerMinute
 from allswell.interfaces.http.webhooks import UNCHECKED_MOST
 from tests.interfaces.http.served import Served, serving
@@ -385,6 +394,57 @@ def test_a_revoked_key_reads_no_further_what_an_attempt_prints(tmp_path: Path) -
             finally:
                 attempt.terminate()
                 attempt.wait(SECONDS)
+
+
+def test_callers_without_a_key_are_answered_at_a_rate_of_their_own() -> None:
+    """With as many connections as they like: else they would have the loop that serves callers with keys."""
+    now = 1_000.0
+    pace = StrangersPace(lambda: now)
+    free = int(STRANGERS_RATE * STRANGERS_SPARE)
+    assert [pace.pause() for _ in range(free)] == [0.0] * free
+    assert pace.pause() == pytest.approx(1 / STRANGERS_RATE)
+    assert pace.pause() == pytest.approx(2 / STRANGERS_RATE), "each waits for its own turn"
+    assert max(pace.pause() for _ in range(int(STRANGERS_RATE * STRANGERS_PAUSE * 2))) == pytest.approx(STRANGERS_PAUSE)
+    now += STRANGERS_PAUSE + STRANGERS_SPARE
+    assert [pace.pause() for _ in range(free - 1)] == [0.0] * (free - 1), "what went before is forgotten"
+
+
+def test_a_connection_without_a_key_waits_for_its_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends the next ones before the answer is cut off; a caller with a key is answered at once."""
+    monkeypatch.setattr(listener, "STRANGERS_RATE", 0.01)
+    monkeypatch.setattr(listener, "STRANGERS_SPARE", 300.0)
+    monkeypatch.setattr(listener, "STRANGERS_PAUSE", 0.01)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/known":
+            scope[KEY] = "of a caller"
+        await PlainTextResponse("alive")(scope, receive, send)
+
+    async def answers(port: int, path: bytes, *, at_once: bool) -> int:
+        """How many of ten requests are answered, on one connection."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        asked = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
+        count = 0
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            writer.write(asked * 10 if at_once else asked)
+            while count < 10:
+                await reader.readuntil(b"alive")
+                count += 1
+                writer.write(b"" if at_once else asked)
+        writer.close()
+        return count
+
+    async def scene() -> tuple[int, ...]:
+        stop = asyncio.Event()
+        with listening(ListenAddress(port=0)) as (made, where):
+            serving_ = asyncio.ensure_future(serve(app, made, where, stop.wait(), lambda: None))
+            counts = [await answers(where.port, path, at_once=True) for path in (b"/known", b"/unknown")]
+            counts.append(await answers(where.port, b"/unknown", at_once=False))
+            stop.set()
+            await serving_
+        return tuple(counts)
+
+    assert asyncio.run(asyncio.wait_for(scene(), SECONDS)) == (10, 4, 10)
 
 
 def test_unsigned_posts_use_up_nothing_and_learn_no_name(tmp_path: Path) -> None:

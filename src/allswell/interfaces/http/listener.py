@@ -32,6 +32,7 @@ import os
 import re
 import socket
 import ssl
+import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from ipaddress import ip_address
@@ -46,6 +47,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
 from allswell.errors import Refused
+from allswell.interfaces.http.security import KEY
 from allswell.runtime.host import raise_limit
 
 PORT = 8420
@@ -72,6 +74,12 @@ CHUNKS_FREE = 256
 """Chunks of a body that may have any size."""
 CHUNK_LEAST = 64
 """Bytes that the chunks of a body with more of them have on average: each takes as long to read as many bytes do."""
+STRANGERS_RATE = 500.0
+"""Answers a second for all callers without a key, over time."""
+STRANGERS_SPARE = 2.0
+"""Seconds of that rate that may come at once, after a quiet while."""
+STRANGERS_PAUSE = 15.0
+"""Seconds that such a caller waits at most before its next request is read."""
 STOP_SECONDS = 10
 LOCAL = ("localhost", "allswell.localhost", "127.0.0.1", "[::1]")
 """Names of this machine; browsers show the cookie of `localhost` to every program that serves a page there."""
@@ -167,7 +175,8 @@ def listening(address: ListenAddress) -> Iterator[tuple[socket.socket, ListenAdd
 def _tcp(address: ListenAddress) -> tuple[socket.socket, contextlib.ExitStack]:
     """A socket that listens, and what keeps its port at the other address of `localhost` from other programs."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    for _ in range(1 if address.port else _PORTS_TRIED):
+    tries = 1 if address.port else _PORTS_TRIED
+    while True:
         # asyncio turns Nagle's delay off where it can see that this is TCP; an answer would take 40 ms otherwise.
         made, kept = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP), contextlib.ExitStack()
         try:
@@ -182,8 +191,10 @@ def _tcp(address: ListenAddress) -> tuple[socket.socket, contextlib.ExitStack]:
             made.close()
             raise
         made.close()
-    text = f"another program has the port {port} at {other}, where browsers look for `localhost` too"
-    raise Refused("cannot_listen", text, where="--listen", hint="choose another port, or stop that program")
+        tries -= 1
+        if not tries:
+            text = f"another program has the port {port} at {other}, where browsers look for `localhost` too"
+            raise Refused("cannot_listen", text, where="--listen", hint="choose another port, or stop that program")
 
 
 def _keep(kept: contextlib.ExitStack, place: str, port: int) -> bool:
@@ -329,11 +340,32 @@ class ConnectionLimit:
         return True
 
 
+class StrangersPace:
+    """How long a caller without a key is not heard after an answer; `clock` is in seconds.
+
+    However many connections such callers have, they are answered so often a second together, with some to spare: as
+    all calls share one loop, they would take it from callers with keys.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._paid_until = 0.0
+
+    def pause(self) -> float:
+        """One was answered: how many seconds it waits before it is heard again; 0 in quiet times."""
+        now = self._clock()
+        paid = max(self._paid_until, now - STRANGERS_SPARE) + 1 / STRANGERS_RATE
+        self._paid_until = min(paid, now + STRANGERS_PAUSE)
+        return max(self._paid_until - now, 0.0)
+
+
 class PromptConnection(H11Protocol):
     """A connection of uvicorn's that is closed when a head does not come, or an answer is not taken, in time."""
 
     open_connections = ConnectionLimit(CONNECTIONS_MOST, CONNECTIONS_MOST)
     """Shared by all connections of a server."""
+    strangers = StrangersPace(time.monotonic)
+    """Shared likewise."""
     behind_proxy = False
     """Whether all callers come from the address of a proxy."""
     _waits: asyncio.TimerHandle | None = None
@@ -341,6 +373,8 @@ class PromptConnection(H11Protocol):
     """While its caller takes nothing of an answer."""
     _began: float | None = None
     """When the request began that is being carried out."""
+    _paused: asyncio.TimerHandle | None = None
+    """While its caller, who has no key, is not heard."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The clock runs from the first moment."""
@@ -396,16 +430,26 @@ class PromptConnection(H11Protocol):
         self._stop_giving_up()
 
     def on_response_complete(self) -> None:
-        """Between two requests uvicorn itself has a limit."""
+        """Between two requests uvicorn itself has a limit; a caller without a key may have to wait for the next one."""
         self._stop_waiting()
+        # The connection of a proxy is shared by many callers.
+        known = self.behind_proxy or KEY in self.cycle.scope
+        pause = 0.0 if known else self.strangers.pause()
+        if pause and self.conn.trailing_data[0]:  # it has sent the next one without waiting for the answer
+            self.transport.close()
         super().on_response_complete()
         self._began = self.loop.time() if self.is_busy else None  # the next one may have come already
+        if pause and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self._paused = self.loop.call_later(pause, self.transport.resume_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
         self.open_connections.leave(self)
         self._stop_waiting()
         self._stop_giving_up()
+        if self._paused is not None:
+            self._paused.cancel()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
@@ -490,6 +534,7 @@ async def serve(
 
     class ServedConnection(PromptConnection):
         open_connections = ConnectionLimit(most, max(most // ADDRESS_SHARE, 1))
+        strangers = StrangersPace(time.monotonic)
         behind_proxy = address.behind_proxy
 
     config = uvicorn.Config(

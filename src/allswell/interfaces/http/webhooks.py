@@ -38,7 +38,7 @@ from allswell.domain.values import field_at, filled
 from allswell.errors import AllswellError, Refused
 from allswell.interfaces.http.request_context import ServerState, read_body, too_big
 from allswell.interfaces.http.routing import answer_to
-from allswell.interfaces.http.security import RequestLimits
+from allswell.interfaces.http.security import KEY, RequestLimits
 from allswell.interfaces.notifications.sink import variable
 from allswell.interfaces.notifications.webhook import Signer, signer
 
@@ -159,6 +159,7 @@ class Hooks:
             raise Refused("bad_method", "deliveries are posted", where="method")
         body = await self._read(request)
         id_ = hook.checked(request.headers, body, self._wall())
+        request.scope[KEY] = hook.key
         if len(body) > hook.spec.max_body:
             raise too_big(hook.spec.max_body)
         wait = self._limits.enter(hook.key.name)

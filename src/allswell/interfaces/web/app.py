@@ -35,7 +35,7 @@ from allswell.engine.lookup import find_question, find_task
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.interfaces.http.request_context import RequestContext, ServerState, read_body
 from allswell.interfaces.http.routing import problem_of, status_of
-from allswell.interfaces.http.security import AllowedHosts, RequestLimits
+from allswell.interfaces.http.security import KEY, AllowedHosts, RequestLimits
 from allswell.interfaces.web import admin, agents, questions, runs, tasks
 from allswell.interfaces.web.answer import LinkedAnswers
 from allswell.interfaces.web.screen import STATIC, TEMPLATES, PageScreen
@@ -351,7 +351,9 @@ class Page:
         return request.cookies.get(cookie_name(request, secure=self._over_tls(request)), "")
 
     async def _who(self, request: Request) -> LoggedIn:
-        return await self._house().gate.sessions.known(self._cookie(request))
+        who = await self._house().gate.sessions.known(self._cookie(request))
+        request.scope[KEY] = who.key
+        return who
 
     @contextmanager
     def _counted(self, who: LoggedIn) -> Iterator[None]:
