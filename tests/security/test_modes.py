@@ -13,7 +13,10 @@ import pytest
 
 from allswell.errors import Refused
 from allswell.runtime.workspace.worktree import make_worktree
+from allswell.store.notifier import TransportLost
 from allswell.store.sqlite import SqliteStore
+from allswell.store.sqlite.paths import prepare
+from allswell.store.sqlite.transport import DatagramTransport
 from tests.interfaces.cli.console import Console
 from tests.runtime.workspace.repository import make as make_repository
 from tests.security.unprivileged import ASIDE, NOBODY, as_root, can, put
@@ -176,14 +179,26 @@ def test_no_filter_of_an_agents_repository_runs_as_root(theirs: Path) -> None:
 
 
 def test_a_folder_that_was_exchanged_meanwhile_is_not_taken_for_the_one_that_was_checked(tmp_path: Path) -> None:
-    from allswell.store.sqlite.paths import prepare
-
     held = prepare(tmp_path / "s" / "a.db")
     held.check()
     (tmp_path / "s").rename(tmp_path / "moved")
     (tmp_path / "s").mkdir()
     with pytest.raises(Refused, match="exchanged"):
         held.check()
+    held.let_go()
+
+
+def test_no_folder_for_calls_is_made_through_a_folder_that_was_exchanged(tmp_path: Path) -> None:
+    """A process that comes to hear calls while a link stands in the place of the store's folder makes nothing there."""
+    held = prepare(tmp_path / "s" / "a.db")
+    (tmp_path / "s").rename(tmp_path / "moved")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "s").symlink_to(tmp_path / "elsewhere")
+    transport = DatagramTransport(tmp_path / "s" / "a.db", held.fileno())
+    with pytest.raises(TransportLost):
+        transport.open(hearing=True)
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+    transport.let_go()
     held.let_go()
 
 

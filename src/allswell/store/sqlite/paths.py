@@ -204,6 +204,10 @@ class HeldFolder:
             text = f"{self._database.parent} was exchanged for another folder while the store was opened"
             raise Refused("untrusted", text, where="store")
 
+    def fileno(self) -> int:
+        """The folder, open for as long as it is held."""
+        return self._handle
+
     def let_go(self) -> None:
         """Hold it no longer; safe to call twice."""
         handle, self._handle = self._handle, -1

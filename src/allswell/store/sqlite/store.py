@@ -135,7 +135,8 @@ class SqliteStore(Views):
         except BaseException:
             await self.close()
             raise
-        self._herald = Notifier(DatagramTransport(self.path), "allswell-sqlite-herald")
+        inside = None if self._folder is None else self._folder.fileno()
+        self._herald = Notifier(DatagramTransport(self.path, inside), "allswell-sqlite-herald")
 
     async def close(self) -> None:
         """Close both connections; the last process to do so leaves no WAL behind."""

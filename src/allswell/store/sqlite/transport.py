@@ -46,8 +46,11 @@ class DatagramTransport:
 
     check_every = _CHECK_EVERY
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, inside: int | None = None) -> None:
+        """`inside` is the database's folder where that is held open: another in its place gets no folder of ours."""
         self.folder = Path(f"{database}.calls")
+        self._inside = inside
+        self._place = str(self.folder) if inside is None else self.folder.name
         self._path = str(self.folder)
         self._socket: socket.socket | None = None
         self._name: str | None = None
@@ -181,12 +184,13 @@ class DatagramTransport:
     def _bind(self, sock: socket.socket) -> None:
         name = f"{os.getpid()}-{secrets.token_hex(6)}"
         for left in reversed(range(_MADE_AGAIN)):
-            self.folder.mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkdir(self._place, 0o700, dir_fd=self._inside)
             self._close_folder()
             try:
-                self._folder = _open_own(self.folder)
+                self._folder = _open_own(self._place, self._inside)
                 sock.bind(self._address(name))
-                (self.folder / name).chmod(0o600)
+                os.chmod(name, 0o600, dir_fd=self._folder)
             except FileNotFoundError:
                 if not left:
                     raise
@@ -197,7 +201,7 @@ class DatagramTransport:
     def _send_to(self, name: str, data: bytes) -> None:
         try:
             if self._folder is None:
-                self._folder = _open_own(self.folder)
+                self._folder = _open_own(self._place, self._inside)
             self._post(self._open_socket(), name, self._address(name), data)
         except OSError:
             pass  # the folder is gone, and everybody with it
@@ -231,13 +235,13 @@ class DatagramTransport:
             os.close(folder)
 
 
-def _open_own(folder: Path) -> int:
+def _open_own(folder: str, inside: int | None) -> int:
     """The folder's descriptor, if it is our own: in another's, anybody could put a socket under a name of ours."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
     if os.fstat(handle).st_uid == os.geteuid():
         return handle
     os.close(handle)
-    raise PermissionError(errno.EPERM, "it is another user's", str(folder))
+    raise PermissionError(errno.EPERM, "it is another user's", folder)
 
 
 def _length_of_queues() -> int:
