@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.output import LONGEST_FINAL_LINE, parse
+from allswell.domain.agents.output import LONGEST_FINAL_LINE, last_line_in, parse
 from allswell.domain.agents.output import not_done as not_done_by
 from allswell.domain.service.retry import ErrorClass, Failure
 
@@ -100,3 +100,29 @@ def test_the_status_is_kept() -> None:
     assert not_done(result(is_error=True, api_error_status=500, result="x")) == Failure(
         ErrorClass.SERVER, "x", status=500
     )
+
+
+DEFERRED = result(terminal_reason="tool_deferred", result="", deferred_tool_use={"name": "Bash", "input": USE})
+OVER = b'{"type":"command_lifecycle","command_uuid":"u","state":"completed","session_id":"s"}'
+"""What Claude Code 2.1.327 prints after its `result` where it has resumed a session whose call was put off."""
+TEXT = b'{"type":"assistant","session_id":"s","message":{"content":[{"type":"text","text":"mended"}]}}'
+
+
+@pytest.mark.parametrize("after", [[], [OVER], [OVER, OVER], [b'{"type":"system","subtype":"new","session_id":"s"}']])
+def test_lines_of_claude_code_in_which_nothing_is_done_do_not_hide_its_end(after: list[bytes]) -> None:
+    found = not_done_by(last_line_in(b"\n".join([OVER, TEXT, DEFERRED, *after, b""])))
+    assert found is not None
+    assert found.message == "it waits for a permission: Bash(touch x)"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [[TEXT], [TEXT, OVER], [b"mended"], [OVER, b"mended"], [b'{"type":"system","subtype":"init","session_id":"s"}']],
+)
+def test_one_that_does_something_after_its_end_has_gone_on(after: list[bytes]) -> None:
+    assert not_done_by(last_line_in(b"\n".join([DEFERRED, *after, b""]))) is None
+
+
+def test_lines_in_which_nothing_is_done_are_bounded() -> None:
+    assert not_done_by(last_line_in(b"\n".join([DEFERRED, *[OVER] * 100]))) is None
+    assert last_line_in(OVER).dialect == "claude"

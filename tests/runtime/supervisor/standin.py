@@ -51,6 +51,8 @@ def claude(what: str = "result", *more: str) -> None:
     elif what == "text":
         text = {"type": "text", "text": ":".join(more).replace("|", "\n")}
         out({"type": "assistant", "session_id": ME, "message": {"content": [text]}})
+    elif what == "lifecycle":
+        out({"type": "command_lifecycle", "command_uuid": "u", "state": "completed", "session_id": ME})
     elif what == "limit":
         info = {"status": "rejected", "resetsAt": int(time.time()) + int(more[0]), "rateLimitType": "five_hour"}
         out({"type": "rate_limit_event", "session_id": ME, "rate_limit_info": info})

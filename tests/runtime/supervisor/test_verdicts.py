@@ -48,6 +48,7 @@ def test_exit_code_0_is_not_done_where_the_last_line_says_so(tmp_path: Path) -> 
     async def scene(night: Night) -> None:
         parts = {
             "deferred": ("claude:deferred", "it waits for a permission: Bash"),
+            "resumed": ("claude:lifecycle,claude:deferred,claude:lifecycle", "it waits for a permission: Bash"),
             "stopped": ("claude:stopped", "a hook stopped it"),
         }
         ids = {name: await night.watch.submit(name, payload=part) for name, (part, _) in parts.items()}

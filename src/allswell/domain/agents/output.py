@@ -688,7 +688,8 @@ def brought_by(result: object) -> str:
 # end: an agent works around most of them (denied.py).
 #
 # Only the very last line counts: an agent that prints something after it has gone on, and speaks by its exit code.
-# Reasons that are not known here decide nothing.
+# Lines of Claude Code's in which nothing is done are looked past: where 2.1.327 resumes a session whose call was put
+# off, it prints `command_lifecycle` after its `result`. Reasons that are not known here decide nothing.
 
 _REASONS: Mapping[str, tuple[ErrorClass, str]] = {
     "tool_deferred": (ErrorClass.PERMANENT, "it waits for a permission"),
@@ -715,6 +716,8 @@ _BY_SUBTYPE: Mapping[str, str] = {
     "error_max_structured_output_retries": "structured_output_retry_exhausted",
 }
 """The same by the kind of the last line, for clients that give no reason; some of them call that no error, either."""
+_LINES_AFTER_END = 20
+"""How many lines are looked at for the one that says how an agent ended."""
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b")
 _REFUSED = re.compile(r"\bstatus:? 429\b")
 """As Codex tells of a provider that went on refusing."""
@@ -729,13 +732,15 @@ _PLAIN_START = re.compile(
 
 def last_line_in(printed: bytes) -> AgentLine:
     """The last line that has anything in it, with why its program has stopped, where the line before tells that."""
-    *before, end = printed.rstrip().rsplit(b"\n", 2)[-2:]
+    *before, end = printed.rstrip().rsplit(b"\n", _LINES_AFTER_END)[-_LINES_AFTER_END:]
     last = parse(end, LONGEST_FINAL_LINE)
+    while before and last.dialect == "claude" and not last.progress and not last.events:
+        last = parse(before.pop(), LONGEST_FINAL_LINE)
     if last.dialect != "gemini" or not before:
         return last
     from allswell.domain.agents.other_clients import stopped_by_itself  # as above
 
-    return stopped_by_itself(parse(before[0]), last)
+    return stopped_by_itself(parse(before[-1]), last)
 
 
 def not_done(line: AgentLine) -> Failure | None:
