@@ -223,7 +223,8 @@ def test_what_is_too_long_for_a_service_goes_out_in_parts(chat: ChatReceiver) ->
     """Discord refuses more than 2,000 characters; ten alerts together have more, and so has one with its links."""
     texts = [f"Which way, {number}? {'Think of it. ' * 100}" for number in range(3)]
     told_of_questions(texts, ORIGIN, chat, routes={"info": (chat.discord(),)})
-    asyncio.run(asyncio.to_thread(chat.wait_for, 4, SECONDS))
+    asyncio.run(asyncio.to_thread(chat.wait_for, 5, SECONDS))
+    assert all(len(message["content"]) <= 2_000 for message in chat.taken)
     said = "".join(message["content"] for message in chat.taken)
     assert all(f"Which way, {number}?" in said for number in range(3))
     assert len(LINK.findall(said)) == 6

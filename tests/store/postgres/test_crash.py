@@ -19,7 +19,7 @@ def test_every_answer_about_a_commit_is_true_when_the_server_is_killed_under_loa
     done: list[str] = []
     denied: list[str] = []
     settled: list[bool] = []
-    over = asyncio.Event()
+    over, ready = asyncio.Event(), asyncio.Barrier(WRITERS + 1)
     numbers = itertools.count()
 
     with Cluster() as cluster:
@@ -27,6 +27,7 @@ def test_every_answer_about_a_commit_is_true_when_the_server_is_killed_under_loa
 
         async def write_on(writer: int) -> None:
             async with opened(url) as store:
+                await ready.wait()  # no server is killed while a store is still being opened
                 while not over.is_set():
                     id_ = TaskId(f"t_{writer}_{next(numbers):06d}")
 
@@ -44,6 +45,7 @@ def test_every_answer_about_a_commit_is_true_when_the_server_is_killed_under_loa
                     (done if there else denied).append(id_)
 
         async def kill_on() -> None:
+            await ready.wait()
             for round_ in range(1, KILLS + 1):
                 while len(done) < round_ * BETWEEN:
                     await asyncio.sleep(0)
