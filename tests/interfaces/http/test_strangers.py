@@ -24,9 +24,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from allswell.interfaces.http import listener
 from allswell.interfaces.http.listener import (
-    CHUNK_LEAST,
-    CHUNKS_FREE,
     HEAD_MOST,
+    HEAD_PIECES_MOST,
+    PART_LEAST,
+    PARTS_FREE,
     STRANGERS_PAUSE,
     STRANGERS_RATE,
     STRANGERS_SPARE,
@@ -280,7 +281,7 @@ def test_the_second_request_on_a_connection_is_read_as_strictly(served: Served) 
     assert (answer.count(b"HTTP/1.1"), answer.count(b"HTTP/1.1 400 Bad Request")) == (2, 1), answer
 
 
-@pytest.mark.parametrize("size, many, read", [(1, 40_000, False), (CHUNK_LEAST, 4_000, True), (1, CHUNKS_FREE, True)])
+@pytest.mark.parametrize("size, many, read", [(1, 40_000, False), (PART_LEAST, 4_000, True), (1, PARTS_FREE, True)])
 def test_nothing_stands_still_for_a_body_in_very_small_chunks(size: int, many: int, read: bool) -> None:
     """What comes in one piece is read in one go: a quarter of a megabyte in chunks of one byte took half a second."""
     connection = StrictConnection(h11.SERVER, HEAD_MOST)
@@ -290,7 +291,63 @@ def test_nothing_stands_still_for_a_body_in_very_small_chunks(size: int, many: i
     with pytest.raises(h11.RemoteProtocolError, match="few bytes") if not read else contextlib.nullcontext():
         while not isinstance(connection.next_event(), h11.EndOfMessage):
             events += 1
-    assert events == (many + 1 if read else CHUNKS_FREE + 1)
+    assert events == (many + 1 if read else PARTS_FREE + 1)
+
+
+@pytest.mark.parametrize(
+    "start, lines",
+    [
+        (b"GET /healthz HTTP/1.1", b"a:\r\n" * 7_000),
+        (b"GET /healthz HTTP/1.1", b"a: %s\r\n" % (b"x" * HEAD_MOST)),
+        (b"GET /login?%s HTTP/1.1" % (b"a&" * 3_000), b""),
+        (b"GET /login?%s HTTP/1.1" % (b"a" * 10_000), b""),
+        (b"GET / HTTP/1.1", b"Cookie: %s\r\n" % (b"a=b;" * 7_000)),
+    ],
+    ids=["lines", "bytes at once", "fields", "address", "cookies"],
+)
+def test_a_head_that_takes_long_to_read_is_refused(served: Served, start: bytes, lines: bytes) -> None:
+    """7,000 lines took 20 ms each time, before any key was seen: twenty connections took the server from all others."""
+    head = b"\r\nHost: localhost\r\nConnection: close\r\n"
+    with contextlib.closing(socket.create_connection(served.place, timeout=SECONDS)) as connection:
+        connection.sendall(start + head + lines + b"\r\n")
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400")
+    usual = b"a: b\r\n" * 90 + b"Cookie: %s\r\n" % (b"a=b;" * 190)
+    with contextlib.closing(socket.create_connection(served.place, timeout=SECONDS)) as connection:
+        connection.sendall(b"GET /login?%s HTTP/1.1" % (b"a&" * 190) + head + usual + b"\r\n")
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200")
+
+
+def _read_in(*pieces: bytes) -> str:
+    """What becomes of a head that comes in pieces."""
+    connection = StrictConnection(h11.SERVER, HEAD_MOST)
+    event: object = None
+    try:
+        for piece in pieces:
+            connection.receive_data(piece)
+            event = connection.next_event()
+    except h11.RemoteProtocolError as error:
+        return str(error)
+    return type(event).__name__
+
+
+@pytest.mark.parametrize("bad", [b"X: y\nZ: z\r\n", b"X: y\r\n z\r\n", b"X: y\r\n\n"])
+def test_a_head_is_read_alike_however_it_is_cut(bad: bytes) -> None:
+    """It is looked through once, and not from its beginning whenever a byte of it comes."""
+    good = b"GET / HTTP/1.1\r\nHost: localhost\r\nA: b\r\n\r\n"
+    odd = good.removesuffix(b"\r\n") + bad + b"\r\n"
+    for at in range(1, len(good)):
+        assert _read_in(good[:at], good[at:]) == "Request"
+    for at in range(1, len(odd)):
+        assert "carriage return" in _read_in(odd[:at], odd[at:])
+
+
+def test_what_comes_byte_by_byte_is_not_waited_for() -> None:
+    """Each piece is a turn of the loop: two hundred connections that sent so took it from all others for seconds."""
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n"
+    assert "pieces" in _read_in(b"GET / HTTP/1.1\r\nX: ", *[b"y"] * HEAD_PIECES_MOST)
+    assert _read_in(*(head[at : at + 1] for at in range(len(head)))) == "Request", "people type so"
+    assert "pieces" in _read_in(head, *[b"y"] * (PARTS_FREE + 1))
+    assert _read_in(head, *[b"y" * PART_LEAST] * 62) == "Data"
 
 
 def test_a_key_holds_no_more_than_a_few_large_bodies(served: Served) -> None:
