@@ -206,13 +206,14 @@ def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
 
 
 def test_what_an_agent_hides_from_git_is_committed_all_the_same(repo: Path) -> None:
-    """Marked as unchanged or as not checked out, a file looks untouched to git, and its worktree would be removed."""
+    """What is marked as unchanged or not checked out, or differs by its case, git may not see: it would be removed."""
     scripts = {
         "assumed": "echo more >>kept; git update-index --assume-unchanged kept",
         "skipped": "echo more >>kept; git update-index --skip-worktree kept",
         "both": "echo more >>kept; git update-index --skip-worktree kept; git update-index --assume-unchanged kept",
         "locked": "echo more >>kept; git update-index --skip-worktree kept; >$(git rev-parse --git-dir)/index.lock",
         "sparse": "git update-index --skip-worktree kept; rm kept; echo y >y",
+        "case": "git config core.ignoreCase true; echo more >>kept; echo upper >KEPT",
     }
     tasks: dict[str, str] = {}
 
@@ -226,6 +227,7 @@ def test_what_an_agent_hides_from_git_is_committed_all_the_same(repo: Path) -> N
     for name, task in tasks.items():
         more = "" if name == "sparse" else "more\n"
         assert git(repo, "show", f"allswell/{name}-{task[-4:]}:kept") == f"as it was\n{more}", name
+    assert git(repo, "show", f"allswell/case-{tasks['case'][-4:]}:KEPT") == "upper\n"
 
 
 def test_what_was_committed_in_a_submodule_is_not_removed_with_its_worktree(repo: Path, tmp_path: Path) -> None:

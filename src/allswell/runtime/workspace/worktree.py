@@ -325,7 +325,9 @@ class Worktree:
         return found
 
     def _git(self, own: Path) -> tuple[str, ...]:
-        return ("git", f"--git-dir={own}", f"--work-tree={self.path}", *QUIET)
+        # A repository that comes from a disk that knows no case says so on ours as well: `A` would be taken for `a`.
+        case = () if os.path.lexists(self.path / ".GIT") else ("-c", "core.ignoreCase=false")
+        return ("git", f"--git-dir={own}", f"--work-tree={self.path}", *QUIET, *case)
 
     async def _identity(self, errands: SandboxedCommands, git: tuple[str, ...]) -> list[str]:
         """Our own name where the repository and its user have set none."""
