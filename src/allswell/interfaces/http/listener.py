@@ -77,9 +77,11 @@ TARGET_MOST = 8_192
 """Bytes of an address, with its query."""
 FIELDS_MOST = 200
 """Fields of a query, and cookies."""
+READ_AT_ONCE = 16 << 10
+"""Bytes that are handed to h11 at a time: what is left of them is copied for each chunk that is read."""
 PARTS_FREE = 256
 """Pieces of a body, in chunks or as it comes, that may have any size."""
-PART_LEAST = 64
+PART_LEAST = 256
 """Bytes that the pieces of a body with more of them have on average: each takes as long to read as many bytes do."""
 STRANGERS_RATE = 500.0
 """Answers a second for all callers without a key, over time."""
@@ -292,8 +294,10 @@ class StrictConnection(h11.Connection):
 
     def _check_request(self, request: h11.Request) -> None:
         names = {name for name, _ in request.headers}
-        if b"content-length" in names and b"transfer-encoding" in names:
-            raise h11.RemoteProtocolError("a body has either a Content-Length or a Transfer-Encoding")
+        if b"transfer-encoding" in names and (b"content-length" in names or request.http_version < b"1.1"):
+            raise h11.RemoteProtocolError(
+                "a body has either a Content-Length or a Transfer-Encoding, which HTTP/1.0 has not"
+            )
         cookies = sum(value.count(b";") for name, value in request.headers if name == b"cookie")
         if len(request.target) > TARGET_MOST or max(cookies, request.target.count(b"&")) > FIELDS_MOST:
             raise h11.RemoteProtocolError("an address or a cookie of too many bytes or fields")
@@ -423,7 +427,10 @@ class PromptConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The clock stands while a request is carried out, and begins again with the first byte of the next one."""
-        super().data_received(data)
+        for at in range(0, len(data), READ_AT_ONCE):
+            if at and self.transport.is_closing():
+                return
+            super().data_received(data[at : at + READ_AT_ONCE])
         if self.is_busy:
             self._stop_waiting()
             self._began = self._began or self.loop.time()
