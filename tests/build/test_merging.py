@@ -105,6 +105,31 @@ def test_a_link_in_the_place_of_our_worktree_has_no_edits_thrown_away(project: P
     assert (project.parent / "other" / "untracked").exists()
 
 
+@pytest.mark.parametrize("planted", ["secrets", ".allswell/allswell.db", ".allswell"])
+def test_what_a_human_has_git_ignore_is_not_overwritten(
+    project: Path, caplog: pytest.LogCaptureFixture, planted: str
+) -> None:
+    """Git replaces what is ignored without a word: a builder's branch would put its own in the place of a store."""
+    (project / ".gitignore").write_text("/secrets\n/.allswell\n")
+    commit(project, "ignoring")
+    git("checkout", "-q", "-b", "build/db", cwd=project)
+    (project / planted).parent.mkdir(exist_ok=True)
+    if planted == ".allswell":
+        (project / planted).symlink_to("elsewhere")
+    else:
+        (project / planted).write_text("the builder's")
+    git("add", "-f", planted, cwd=project)
+    git("commit", "-q", "-m", "db", cwd=project)
+    git("checkout", "-q", "main", cwd=project)
+    own = (project / "secrets", project / ".allswell" / "allswell.db")
+    for file in own:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("the human's")
+    assert merge(project, "db") == [""]
+    assert [file.read_text() for file in own] == ["the human's"] * 2
+    assert "then run: git merge --no-overwrite-ignore " in caplog.text
+
+
 def test_a_human_who_works_on_another_branch_is_left_there(project: Path) -> None:
     branch(project, "db", db="made")
 

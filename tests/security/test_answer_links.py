@@ -244,6 +244,12 @@ def test_under_the_public_name_the_page_s_cookie_is_for_tls_alone(server: Served
     assert Visit(server, there.cookies).get("/").status == 303, "nor does it hold under another name"
 
 
+@pytest.mark.parametrize("path", ["/answer/x/", "/enter/?link=x"])
+def test_no_address_with_a_secret_is_redirected_to_an_open_connection(server: Served, path: str) -> None:
+    """With a slash at its end it is another address, and a browser is sent to the one without."""
+    assert open_link(server, path).headers["location"] == f"{PUBLIC}{path.replace('/?', '?').rstrip('/')}"
+
+
 def test_words_are_bounded_and_reach_only_what_asked_for_them(server: Served) -> None:
     task = server.ok("POST", "/tasks", {"tasks": [{"name": "words", "role": "build"}]}, key="submitter")["task_ids"][0]
     (claim,) = server.ok("POST", "/claims", {"task_id": task}, key="ada")["claims"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import stat
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from allswell.settings.nearby import distrusted, find_store, folders
-from allswell.store.files import CallerIdentity, DistrustReason, Ownership, distrust
+from allswell.store import files
+from allswell.store.files import CallerIdentity, DistrustReason, Ownership, distrust, doubt
 from tests.interfaces.cli.console import Console
 from tests.runtime.attempt.stage import git
 from tests.security.unprivileged import as_nobody, folder_of_theirs, give
@@ -47,6 +49,20 @@ def test_who_is_trusted(uid: int, gid: int, mode: int, why: DistrustReason | Non
     assert distrust(Ownership(1, 1, 0o664), CallerIdentity(1, None)) is DistrustReason.GROUP, (
         "a group that others are in, too"
     )
+
+
+@pytest.mark.parametrize("others", [[], ["me"], ["www-data"]])
+def test_a_group_with_our_name_is_ours_alone_unless_it_lists_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[str]
+) -> None:
+    """`usermod -aG me www-data` lets a server's user read what is mine, and write where the group may write."""
+    monkeypatch.setattr(files, "user_name", lambda _: "me")
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("me", "x", gid, others)))
+    settings = tmp_path / "allswell.toml"
+    settings.touch()
+    os.chown(settings, -1, os.getegid())
+    settings.chmod(0o664)
+    assert (doubt(settings.stat()) is None) == ("www-data" not in others)
 
 
 def test_a_store_that_somebody_else_put_above_is_refused_and_named(

@@ -602,6 +602,15 @@ def test_a_folders_name_does_nothing_to_a_terminal(clone: Path, home: Path) -> N
             assert wild not in said, (command, said)
 
 
+def test_a_folder_whose_name_is_no_text_is_refused_in_words(clone: Path, home: Path) -> None:
+    folder = clone / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "allswell.toml").write_text("stall_threshold = 4\n")
+    for command in (["trust", "--yes"], ["trust", "--below", "--yes"], ["run", "--", "true"]):
+        ran = typed(folder, home, *command)
+        assert (ran.code, "bug" in ran.err) == (2, False), ran
+
+
 def test_run_works_in_a_clone_with_the_users_own_settings_and_store(clone: Path, home: Path) -> None:
     """Nothing that the clone names is run, and nothing is written into its store."""
     make_store(clone)

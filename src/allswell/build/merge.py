@@ -2,8 +2,9 @@
 
 The merge is made in a worktree of our own, inside the repository's git folder, so nothing of it is seen where a human
 works. What it came to is then brought in by moving the branch forward. Uncommitted edits that are in the way stop only
-that last step: the merge is kept under `refs/allswell/merged/BRANCH`, the next one goes on from it, and both come in as
-soon as nothing is in the way. A branch that does not merge is its builder's: it is told, as after a failed audit.
+that last step, and so do ignored files, such as a store, which git would replace without a word: the merge is kept
+under `refs/allswell/merged/BRANCH`, the next one goes on from it, and both come in as soon as nothing is in the way. A
+branch that does not merge is its builder's: it is told, as after a failed audit.
 
 A merge that was killed half-way has changed only our worktree, which the next one clears. Merging twice is merging
 once, so a coordinator that was killed in between does it again.
@@ -118,14 +119,14 @@ class GitMerge:
             try:
                 await self._move(kept, target)
             except Unavailable as error:
-                how = f"commit or stash your edits, then run: git merge {kept[:12]}"
+                how = f"commit or stash your edits, then run: git merge --no-overwrite-ignore {kept[:12]}"
                 _log.warning("what was merged is not in %s yet (%s); %s", self._branch, error.message, how)
                 return
         await self._git(lambda git: git.run("update-ref", "-d", self._kept))
 
     async def _move(self, kept: str, target: str) -> None:
         if self._checked_out() == self._branch:
-            await self._in_folder("merge", "--ff-only", "--quiet", kept)
+            await self._in_folder("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", kept)
         elif await self._is_in(target, kept):
             await self._git(lambda git: git.run("update-ref", f"refs/heads/{self._branch}", kept, target))
         else:

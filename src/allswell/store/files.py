@@ -195,9 +195,13 @@ def distrust(found: Ownership, user: CallerIdentity) -> DistrustReason | None:
 
 
 def _own_group() -> int | None:
-    """The group that is ours alone: our first one, if it bears our name, as most systems make it."""
-    gid = os.getegid()
-    return gid if user_name(os.geteuid()) == _group_name(gid) else None
+    """The group that is ours alone: our first one, if it bears our name, as most systems make it, and has no others."""
+    gid, own = os.getegid(), user_name(os.geteuid())
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return gid if str(gid) == own else None
+    return gid if group.gr_name == own and set(group.gr_mem) <= {own} else None
 
 
 def user_name(uid: int) -> str:

@@ -156,7 +156,11 @@ def _change(change: Callable[[TrustRecord], None]) -> None:
             record = read_record()
             before = msgspec.json.encode(record)
             change(record)
-            after = msgspec.json.encode(record)
+            try:
+                after = msgspec.json.encode(record)
+            except UnicodeEncodeError:
+                text = "what has a path that is not UTF-8 cannot be trusted; give the folder another name"
+                raise Refused("bad_name", text, where="FOLDER") from None
             if after == before:
                 return
             draft = folder / f".{_FILE}.{os.getpid()}"

@@ -205,6 +205,65 @@ def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
     assert git(repo, "diff", "--cached", "--name-only") == ""
 
 
+def test_what_an_agent_hides_from_git_is_committed_all_the_same(repo: Path) -> None:
+    """What is marked as unchanged or not checked out, or differs by its case, git may not see: it would be removed."""
+    scripts = {
+        "assumed": "echo more >>kept; git update-index --assume-unchanged kept",
+        "skipped": "echo more >>kept; git update-index --skip-worktree kept",
+        "both": "echo more >>kept; git update-index --skip-worktree kept; git update-index --assume-unchanged kept",
+        "locked": "echo more >>kept; git update-index --skip-worktree kept; >$(git rev-parse --git-dir)/index.lock",
+        "sparse": "git update-index --skip-worktree kept; rm kept; echo y >y",
+        "case": "git config core.ignoreCase true; echo more >>kept; echo upper >KEPT",
+    }
+    tasks: dict[str, str] = {}
+
+    async def scene(night: Night) -> None:
+        for name, script in scripts.items():
+            tasks[name] = await night.watch.submit(name, payload=script)
+        for task in tasks.values():
+            assert (await night.ended(task)).state == "done"
+
+    night(repo, scene, agent())
+    for name, task in tasks.items():
+        more = "" if name == "sparse" else "more\n"
+        assert git(repo, "show", f"allswell/{name}-{task[-4:]}:kept") == f"as it was\n{more}", name
+    assert git(repo, "show", f"allswell/case-{tasks['case'][-4:]}:KEPT") == "upper\n"
+
+
+def test_what_was_committed_in_a_submodule_is_not_removed_with_its_worktree(repo: Path, tmp_path: Path) -> None:
+    """Its commits are in the worktree's own part of the repository, and nowhere else."""
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q")
+    as_x = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+    git(library, *as_x, "commit", "-q", "--allow-empty", "-m", "first")
+    local = ("-c", "protocol.file.allow=always")
+    git(repo, *local, "submodule", "--quiet", "add", "--name", "deep/sub", str(library), "sub")
+    git(repo, *as_x, "commit", "-qam", "with a submodule")
+    come = f"git {' '.join(local)} submodule --quiet update --init; "
+    commit = f"git {' '.join(as_x)} commit -q -am by-the-agent"
+    scripts = {
+        "only looked": come + "echo z >z",
+        "told": come + f"cd sub; echo y >y; git add y; {commit}; cd ..; {commit}",
+        "not told": come
+        + f"cd sub; git checkout -q -b own; echo y >y; git add y; {commit}; git checkout -q --detach HEAD~",
+    }
+    tasks: dict[str, str] = {}
+
+    async def scene(night: Night) -> None:
+        for name, script in scripts.items():
+            tasks[name] = await night.watch.submit(name, payload=script)
+        for task in tasks.values():
+            assert (await night.ended(task)).state == "done"
+
+    told = "\n".join(night(repo, scene, agent()).lines)
+    looked, *worked = (repo / ".allswell" / "worktrees" / task for task in tasks.values())
+    assert not looked.exists(), "all that is in it is elsewhere too"
+    for tree in worked:
+        assert "by-the-agent" in git(tree / "sub", "log", "--format=%s", "--all")
+        assert str(tree) in told
+
+
 @pytest.mark.parametrize(
     "title, branch",
     [

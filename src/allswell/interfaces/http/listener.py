@@ -70,10 +70,19 @@ _OTHER_FILES = 6 * ACCEPTED_AT_ONCE + 64
 """Files for the store, for folders, and for connections that were accepted and are not counted yet."""
 QUEUED = 1_024
 """Connections that the system holds until they are accepted."""
-CHUNKS_FREE = 256
-"""Chunks of a body that may have any size."""
-CHUNK_LEAST = 64
-"""Bytes that the chunks of a body with more of them have on average: each takes as long to read as many bytes do."""
+HEAD_LINES_MOST = 100
+HEAD_PIECES_MOST = 64
+"""Pieces in which a head may come: one of the largest comes in two dozen from across a network."""
+TARGET_MOST = 8_192
+"""Bytes of an address, with its query."""
+FIELDS_MOST = 200
+"""Fields of a query, and cookies."""
+READ_AT_ONCE = 16 << 10
+"""Bytes that are handed to h11 at a time: what is left of them is copied for each chunk that is read."""
+PARTS_FREE = 256
+"""Pieces of a body, in chunks or as it comes, that may have any size."""
+PART_LEAST = 256
+"""Bytes that the pieces of a body with more of them have on average: each takes as long to read as many bytes do."""
 STRANGERS_RATE = 500.0
 """Answers a second for all callers without a key, over time."""
 STRANGERS_SPARE = 2.0
@@ -239,20 +248,19 @@ def _unix(path: Path) -> Iterator[socket.socket]:
 class StrictConnection(h11.Connection):
     """HTTP/1.1 without its ambiguities: bare line feeds, folded lines, two lengths of one body, trailers behind it.
 
-    A body in very many very small chunks is refused too: nothing else is served while what has come of it is read.
+    What takes long to read for what it is, is refused too, since nothing else is served meanwhile: a head of very many
+    lines, fields or pieces, and a body in very many very small pieces.
     """
 
     _in_chunks = False
-    _chunks = 0
-    _bytes_in_chunks = 0
+    _looked_at = _lines = _pieces = 0
+    """Of a head that has not come whole: bytes that were looked at, line feeds in them, and how often more came."""
+    _parts = _bytes_in_parts = 0
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """The next part of a request; `RemoteProtocolError` for what another server might read differently."""
         if self.their_state is h11.IDLE:
-            unread = self.trailing_data[0]
-            end = _HEAD_END.search(unread)
-            if _AMBIGUOUS.search(unread, 0, len(unread) if end is None else end.end()):
-                raise h11.RemoteProtocolError("a line of the head ends without a carriage return, or is folded")
+            self._check_head(self.trailing_data[0])
         before = self.trailing_data[0] if self._in_chunks else b""
         event = super().next_event()
         if self._in_chunks and isinstance(event, h11.EndOfMessage):
@@ -261,17 +269,38 @@ class StrictConnection(h11.Connection):
             if event.headers or not before[: len(before) - len(after)].endswith(b"\r\n"):
                 raise h11.RemoteProtocolError("a body in chunks ends with an empty line, and has no trailers")
         if isinstance(event, h11.Request):
-            names = {name for name, _ in event.headers}
-            if b"content-length" in names and b"transfer-encoding" in names:
-                raise h11.RemoteProtocolError("a body has either a Content-Length or a Transfer-Encoding")
-            self._in_chunks = b"transfer-encoding" in names
-            self._chunks = self._bytes_in_chunks = 0
-        elif self._in_chunks and isinstance(event, h11.Data):
-            self._chunks += event.chunk_start
-            self._bytes_in_chunks += len(event.data)
-            if self._chunks > max(CHUNKS_FREE, self._bytes_in_chunks // CHUNK_LEAST + 1):
-                raise h11.RemoteProtocolError("a body in chunks of a few bytes each")
+            self._check_request(event)
+            self._in_chunks = any(name == b"transfer-encoding" for name, _ in event.headers)
+            self._looked_at = self._lines = self._pieces = 0
+            self._parts = self._bytes_in_parts = 0
+        elif isinstance(event, h11.Data):
+            self._parts += 1
+            self._bytes_in_parts += len(event.data)
+            if self._parts > max(PARTS_FREE, self._bytes_in_parts // PART_LEAST + 1):
+                raise h11.RemoteProtocolError("a body in pieces of a few bytes each")
         return event
+
+    def _check_head(self, unread: bytes) -> None:
+        """Look at what has come of a head since the last time: it may come byte by byte."""
+        end = _HEAD_END.search(unread, max(self._looked_at - 2, 0))
+        stop = len(unread) if end is None else end.end()
+        if _AMBIGUOUS.search(unread, max(self._looked_at - 1, 0), stop):
+            raise h11.RemoteProtocolError("a line of the head ends without a carriage return, or is folded")
+        self._lines += unread.count(b"\n", self._looked_at, stop)
+        self._looked_at = stop
+        self._pieces += 1
+        if stop > HEAD_MOST or self._lines > HEAD_LINES_MOST or self._pieces > HEAD_PIECES_MOST:
+            raise h11.RemoteProtocolError("a head of too many bytes, lines or pieces")
+
+    def _check_request(self, request: h11.Request) -> None:
+        names = {name for name, _ in request.headers}
+        if b"transfer-encoding" in names and (b"content-length" in names or request.http_version < b"1.1"):
+            raise h11.RemoteProtocolError(
+                "a body has either a Content-Length or a Transfer-Encoding, which HTTP/1.0 has not"
+            )
+        cookies = sum(value.count(b";") for name, value in request.headers if name == b"cookie")
+        if len(request.target) > TARGET_MOST or max(cookies, request.target.count(b"&")) > FIELDS_MOST:
+            raise h11.RemoteProtocolError("an address or a cookie of too many bytes or fields")
 
 
 _HEAD_END = re.compile(rb"\n\r?\n")
@@ -398,7 +427,10 @@ class PromptConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The clock stands while a request is carried out, and begins again with the first byte of the next one."""
-        super().data_received(data)
+        for at in range(0, len(data), READ_AT_ONCE):
+            if at and self.transport.is_closing():
+                return
+            super().data_received(data[at : at + READ_AT_ONCE])
         if self.is_busy:
             self._stop_waiting()
             self._began = self._began or self.loop.time()

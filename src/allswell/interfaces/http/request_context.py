@@ -7,7 +7,7 @@ what a lease still has, in the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -223,8 +223,8 @@ def check_values(body: bytes, most: int) -> None:
         raise Refused("too_many", text, where="body")
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The body of a call, which has at most so many bytes and must have come in time."""
+async def read_body(request: Request, most: int, came: Callable[[int], None] | None = None) -> bytes:
+    """The body of a call, which has at most so many bytes and must have come in time; `came` hears of each piece."""
     length = request.headers.get("Content-Length")
     if length is not None and length.isdigit() and int(length[:15]) > most:
         raise too_big(most)
@@ -233,6 +233,8 @@ async def read_body(request: Request, most: int) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 body += part
+                if came is not None:
+                    came(len(part))
                 if len(body) > most:
                     raise too_big(most)
     except ClientDisconnect:

@@ -202,7 +202,10 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
-        send = self._with_headers(send, secure=self._meant.over_tls(headers.get("host", "")))
+        secure = self._meant.over_tls(headers.get("host", ""))
+        if secure:  # or where a path is redirected, its secrets would be sent in the open once
+            scope["scheme"] = "https"
+        send = self._with_headers(send, secure=secure)
         try:
             of_page = self._page is not None and self._page.owns(scope["path"])
             self._check_meant(scope, headers, visited=of_page)
@@ -247,8 +250,7 @@ class SecurityMiddleware:
             if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not leads_here:
                 raise _foreign("another page")
             return
-        scheme = "https" if self._meant.over_tls(host) else scope["scheme"]
-        if origin.lower() != f"{scheme}://{host}".lower():
+        if origin.lower() != f"{scope['scheme']}://{host}".lower():
             raise _foreign(origin[:100])
 
     def _with_headers(self, send: Send, *, secure: bool) -> Send:

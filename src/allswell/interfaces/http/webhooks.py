@@ -7,8 +7,8 @@ of its own for each hook. What is posted is data; it fills places of templates a
 (`domain/notify/spec.py`).
 
 A stranger can post anything. So a delivery counts against a hook's limits only once its signature was checked; a name
-that no hook has is answered as a hook whose secret the sender does not know; and only a few bodies are read at a time:
-one more takes the place of the oldest, so that bodies that never come keep no sender out.
+that no hook has is answered as a hook whose secret the sender does not know; and of bodies that are on their way so
+many bytes are held and no more: others take the place of the oldest, so that bodies that never come keep no sender out.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _ID_MOST = 64
 _SECONDS_MOST = 11
 """Digits: with one more the year would be past 9999, which nothing here can hold."""
 _SECRET_MOST = 1_000
-UNCHECKED_MOST = 32
-"""Bodies that are read at a time, before their signatures can be checked."""
+UNCHECKED_MOST = 8 << 20
+"""Bytes of bodies that are held, before their signatures can be checked."""
 
 
 class HookedShape(Struct, frozen=True, omit_defaults=True):
@@ -134,8 +134,10 @@ class Hooks:
         self._absent = absent_hook() if hooks else None
         self._body_most = max((hook.spec.max_body for hook in hooks.values()), default=0)
         """The same for all names, or the answer to a large body would tell which hooks there are."""
-        self._unchecked: dict[asyncio.Future[bytes], None] = {}
-        """Bodies that are being read, the oldest first."""
+        self._unchecked: dict[asyncio.Future[bytes], int] = {}
+        """How much has come of bodies that are being read, the oldest first."""
+        self._held = 0
+        self._room = max(UNCHECKED_MOST, 4 * self._body_most)
 
     def owns(self, path: str) -> bool:
         """Whether this is a hook's place."""
@@ -174,12 +176,8 @@ class Hooks:
 
     async def _read(self, request: Request) -> bytes:
         check_signature_headers(request.headers)
-        if len(self._unchecked) >= UNCHECKED_MOST:
-            oldest = next(iter(self._unchecked))
-            del self._unchecked[oldest]
-            oldest.cancel()
-        reading = asyncio.ensure_future(read_body(request, self._body_most))
-        self._unchecked[reading] = None
+        reading = asyncio.ensure_future(read_body(request, self._body_most, lambda size: self._hold(reading, size)))
+        self._unchecked[reading] = 0
         try:
             await asyncio.wait([reading])
             if reading.cancelled():
@@ -188,7 +186,18 @@ class Hooks:
             return reading.result()
         finally:
             reading.cancel()
-            self._unchecked.pop(reading, None)
+            self._held -= self._unchecked.pop(reading, 0)
+
+    def _hold(self, reading: asyncio.Future[bytes], size: int) -> None:
+        """Count what has come of a body; where all of them are too much, the oldest of which something came goes."""
+        if reading not in self._unchecked:
+            return
+        self._unchecked[reading] += size
+        self._held += size
+        while self._held > self._room:
+            oldest = next(one for one, held in self._unchecked.items() if held)
+            self._held -= self._unchecked.pop(oldest)
+            oldest.cancel()
 
     async def _taken(self, hook: IncomingHook, id_: str, body: bytes) -> HookedShape:
         try:

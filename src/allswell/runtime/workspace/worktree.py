@@ -153,6 +153,10 @@ _MERGE = (
 """A merge commit and nothing else, whatever the configuration says of merges."""
 _MERGING, _BEGUN, _RESOLVING = "merging", "begun", "resolving"
 """How far a worktree is with the work of its task's needs, as the note beside it says."""
+_INSIDE = "??"
+"""How a repository inside is told, which no commit can hold."""
+_PATHS_AT_ONCE = 500
+"""Paths that one call of git is given."""
 _CONFLICTS_TOLD = 5
 _WITH_MARKS = ("UU", "AA")
 """Conflicts that git leaves in the file, between marks; of the others, and of binary files, only `git add` tells."""
@@ -255,10 +259,15 @@ class Worktree:
         return await errands.run(*self._git(self.own_git_dir()), *words)
 
     async def left(self, errands: SandboxedCommands) -> LeftoverWork:
-        """What is not committed."""
+        """What is not committed, or committed in a submodule and nowhere else."""
         own = self.own_git_dir()
+        (own / "index.lock").unlink(missing_ok=True)  # of an agent that was ended: nobody else works here
+        await self._uncover(errands)
         said = (await self.run(errands, *_STATUS)).decode("utf-8", "surrogateescape")
         paths = {line[3:]: line[:2] for line in said.split("\0") if line}
+        for name in await self._submodules(errands, own):
+            paths.pop(name, None)
+            paths[f"{name}/"] = _INSIDE
         head = (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace")
         return LeftoverWork(
             {path: how for path, how in paths.items() if can_be_kept(os.fsencode(path.rstrip("/")))}, head
@@ -276,9 +285,7 @@ class Worktree:
             return found
         if found.conflicts and not (self._note() == _RESOLVING and await asyncio.to_thread(self._is_resolved, found)):
             return found
-        own = self.own_git_dir()
-        git = self._git(own)
-        (own / "index.lock").unlink(missing_ok=True)  # of an agent that was ended: nobody else works here
+        git = self._git(self.own_git_dir())
         but = [f":(exclude,literal){path.rstrip('/')}" for path in inside]
         with contextlib.suppress(Unavailable):  # a file that cannot be read costs that file, and is told as left
             await errands.run(*git, "add", "-A", "--ignore-errors", "--", ".", *but)
@@ -287,8 +294,40 @@ class Worktree:
             await errands.run(*git, *identity, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", message)
         return await self.left(errands)
 
+    async def _uncover(self, errands: SandboxedCommands) -> None:
+        """Have git look at files again that an agent has marked as unchanged, or as not checked out and yet there.
+
+        Of an index that is too long to be listed, they stay marked.
+        """
+        with contextlib.suppress(Unavailable):
+            listed = [one.partition(b" ") for one in (await self.run(errands, "ls-files", "-z", "-v")).split(b"\0")]
+            skipped = [os.fsdecode(path) for tag, _, path in listed if tag in (b"S", b"s")]
+            there = await asyncio.to_thread(lambda: [path for path in skipped if os.path.lexists(self.path / path)])
+            for at in range(0, len(there), _PATHS_AT_ONCE):
+                await self.run(errands, "update-index", "--no-skip-worktree", "--", *there[at : at + _PATHS_AT_ONCE])
+            if any(tag.islower() for tag, _, _ in listed):
+                await self.run(errands, "update-index", "-q", "--unmerged", "--ignore-missing", "--really-refresh")
+
+    async def _submodules(self, errands: SandboxedCommands, own: Path) -> list[str]:
+        """The names of submodules with commits of which none of their remotes is known to have them.
+
+        They lie in the worktree's own part of the repository, and would be removed with it.
+        """
+        found = []
+        for module in await asyncio.to_thread(_modules, own / "modules"):
+            words = ("rev-list", "-n", "1", "--exclude=refs/tags/*", "--all", "HEAD", "--not", "--remotes")
+            try:
+                only_here = await errands.run("git", f"--git-dir={module}", *QUIET, *words)
+            except Unavailable:  # what cannot be asked is not removed either
+                only_here = b"?"
+            if only_here:
+                found.append(str(module.relative_to(own / "modules")))
+        return found
+
     def _git(self, own: Path) -> tuple[str, ...]:
-        return ("git", f"--git-dir={own}", f"--work-tree={self.path}", *QUIET)
+        # A repository that comes from a disk that knows no case says so on ours as well: `A` would be taken for `a`.
+        case = () if os.path.lexists(self.path / ".GIT") else ("-c", "core.ignoreCase=false")
+        return ("git", f"--git-dir={own}", f"--work-tree={self.path}", *QUIET, *case)
 
     async def _identity(self, errands: SandboxedCommands, git: tuple[str, ...]) -> list[str]:
         """Our own name where the repository and its user have set none."""
@@ -439,6 +478,16 @@ class Worktree:
                 git.run("update-ref", "-d", f"refs/heads/{self.branch}", self.base)
         for note in (self._needs, self._base):
             remove_file(note)
+
+
+def _modules(folder: Path) -> list[Path]:
+    """The repositories of submodules, and of those within them, below a folder for them."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        if "HEAD" in names:
+            found.append(Path(place))
+            folders[:] = [name for name in folders if name == "modules"]
+    return found
 
 
 def _has_no_marks(path: bytes, top: int) -> bool:
