@@ -113,7 +113,7 @@ def _lives(flight: InFlightRecord) -> bool:
 # The first look comes when the attempt has begun already. What was written before it is found by its time (`begin`).
 
 MOST = 50_000
-"""Files looked at."""
+"""Files looked at, and folders looked into."""
 _GIT = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD")
 _STAMPS = 5
 """The clock that files are stamped with, which moves in steps of a few milliseconds: Linux calls it
@@ -166,9 +166,9 @@ class FolderComparison:
         open_here = _open_here()
         for name in _GIT:
             self._note(found, f".git/{name}")
-        folders = deque([""])
-        while folders and len(found) < self._most:
-            place = folders.popleft()
+        folders, looked = deque([""]), 0
+        while folders and len(found) < self._most and looked < self._most:
+            place, looked = folders.popleft(), looked + 1
             try:
                 with os.scandir(self.folder / place) as entries:
                     for entry in entries:

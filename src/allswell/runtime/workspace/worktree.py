@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import stat
 import tempfile
 import unicodedata
@@ -39,6 +38,7 @@ from allswell.runtime.workspace.files import (
     parent_of,
     read_file,
     remove_file,
+    remove_tree,
     replace_file,
     write_all,
     write_file,
@@ -574,7 +574,8 @@ def add_worktree(git: Git, path: Path, *words: str) -> None:
         finally:
             os.close(folder)
     except BaseException as error:
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(path)
         if isinstance(error, OSError):
             raise GitFailed(f"the worktree {path} cannot be put into the repository: {error}") from error
         raise
@@ -593,8 +594,8 @@ def remove_worktree(git: Git, path: Path, name: str) -> None:
                     raise GitFailed(f"{path} is locked; run: git worktree unlock {path}")
             finally:
                 os.close(folder)
-            shutil.rmtree(path)
-            shutil.rmtree(name, dir_fd=places)
+            remove_tree(path)
+            remove_tree(name, places)
     except OSError as error:
         raise GitFailed(f"the worktree {path} cannot be removed: {error}") from error
 
@@ -670,7 +671,7 @@ def _check_free(places: int, target: bytes, words: Sequence[str]) -> None:
             if said == os.path.join(target, b".git"):
                 if "--force" not in words or _is_locked(folder):
                     raise GitFailed(f"{os.fsdecode(target)} is registered as a worktree already")
-                shutil.rmtree(name, dir_fd=places)
+                remove_tree(name, places)
             elif "--force" not in words and (read_small(b"HEAD", inside=folder) or b"").strip() == os.fsencode(
                 f"{_HEADS}{words[-1]}"
             ):

@@ -1,0 +1,154 @@
+"""What an agent makes in its folder costs its supervisor, which watches others too, a bounded time and memory."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from allswell.domain.receipts.snapshot import OmissionReason, SnapshotLimits
+from allswell.runtime.attempt.progress import FolderComparison
+from allswell.runtime.workspace import git as calls_of_git
+from allswell.runtime.workspace import survey
+from allswell.runtime.workspace.baseline import take_baseline
+from allswell.runtime.workspace.files import FOLDER, remove_tree
+from allswell.runtime.workspace.snapshot import take
+from allswell.runtime.workspace.worktree import make_worktree
+from tests.runtime.workspace.repository import files_in, git, make, write
+
+HASTY = SnapshotLimits(timeout=500, git_timeout=30_000)
+MEASURED = """
+import resource, sys
+from allswell.runtime.workspace.snapshot import take
+kept = take(sys.argv[1], "t_1", 1, reason="test")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, kept.kind)
+"""
+
+
+@pytest.fixture(autouse=True)
+def bare_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / "config"))
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Callable[[Path, int], None]]:
+    """Makes so many folders within each other, with a file in the last one."""
+    made: list[Path] = []
+
+    def make_deep(folder: Path, levels: int) -> None:
+        made.append(folder)
+        folder.mkdir(parents=True)
+        opened = os.open(folder, FOLDER)
+        for _ in range(levels):
+            os.mkdir("d", dir_fd=opened)
+            deeper = os.open("d", FOLDER, dir_fd=opened)
+            os.close(opened)
+            opened = deeper
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=opened))
+        os.close(opened)
+
+    yield make_deep
+    for place in (*made, tmp_path / ".allswell"):  # pytest's own way calls itself for each level
+        if place.exists():
+            remove_tree(place)
+
+
+def test_the_indexes_of_repositories_inside_take_no_memory(tmp_path: Path) -> None:
+    """Five of a gigabyte each, without content, took five gigabytes of the supervisor, and 800 KB of the disk."""
+    repo = make(tmp_path / "repo", a="a")
+    for number in range(3):
+        inside = make(repo / f"inside{number}", b="b")
+        os.truncate(inside / ".git" / "index", 200 << 20)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, repo], capture_output=True, text=True, timeout=120, check=True
+    )
+    megabytes, kind = done.stdout.split()
+    assert (int(megabytes) < 150, kind) == (True, "git")
+    kept = take(repo, "t_1", 1, reason="test")
+    names = git(repo, "ls-tree", "-r", "--name-only", kept.id).split()
+    assert {b"inside0/b", b"inside1/b", b"inside2/b"} <= set(names)
+
+
+def test_what_git_answers_is_not_held_in_memory_whatever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million files with names of 4 KB were four gigabytes of names."""
+    repo = make(tmp_path / "repo", a="a")
+    for number in range(100):
+        write(repo, f"{'x' * 200}{number}", "")
+    monkeypatch.setattr(calls_of_git, "_ANSWER_MOST", 10_000)
+    kept = take(repo, "t_1", 1, reason="test")
+    assert (kept.kind, kept.whole) == ("folder", True)
+    assert any("more than" in note for note in kept.notes)
+    assert "to say" in take_baseline(tmp_path / "store", repo, "t_1", 1).cut
+
+
+def test_names_are_not_held_in_memory_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        write(tmp_path / "work" / f"folder{number}", "x" * 200, "")
+    monkeypatch.setattr(survey, "_NAMES_MOST", 10_000)
+    kept = take(tmp_path / "work", "t_1", 1, reason="test", home=tmp_path / ".allswell")
+    assert 0 < len(files_in(Path(kept.name) / "files")) < 100
+    assert [one.why for one in kept.left_out] == [OmissionReason.OUT_OF_TIME]
+
+
+def test_folders_within_each_other_are_looked_into_for_as_long_as_there_is_time(
+    tmp_path: Path, deep: Callable[[Path, int], None]
+) -> None:
+    """Each is opened from the top; 20,000 of them held an attempt's end up for hours, and its tree stood still."""
+    deep(tmp_path / "work", 4_000)
+    assert "no time" in take_baseline(tmp_path / "store", tmp_path / "work", "t_1", 1, bounds=HASTY).cut
+    for _ in range(2):
+        kept = take(tmp_path / "work", "t_1", 1, reason="test", limits=HASTY, home=tmp_path / ".allswell")
+        assert [one.why for one in kept.left_out] == [OmissionReason.OUT_OF_TIME]
+
+
+@pytest.fixture
+def few_calls() -> Iterator[None]:
+    """Python calls itself 200 times from here, and not 1,000 times: each folder that is kept takes a flush."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 200)
+    yield
+    sys.setrecursionlimit(usual)
+
+
+@pytest.mark.usefixtures("few_calls")
+def test_what_lies_deep_is_kept(tmp_path: Path, deep: Callable[[Path, int], None]) -> None:
+    """More folders within each other than Python calls itself."""
+    deep(tmp_path / "work", 300)
+    kept = take(tmp_path / "work", "t_1", 1, reason="test", home=tmp_path / ".allswell")
+    assert kept.whole
+
+
+@pytest.mark.usefixtures("few_calls")
+def test_a_worktree_with_folders_within_each_other_is_removed(
+    tmp_path: Path, deep: Callable[[Path, int], None]
+) -> None:
+    """The task was begun anew each minute, since its worktree could not be removed."""
+    repo = make(tmp_path / "repo", a="a")
+    tree = make_worktree(repo, tmp_path / "trees", "t_1", "test")
+    deep(tree.path / "ignored", 300)
+    tree.remove(with_branch=True)
+    assert not tree.path.exists()
+    assert git(repo, "branch", "--list", "allswell/*") == b""
+
+
+def test_folders_without_files_are_counted_where_a_folder_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, scan = list[object](), os.scandir
+
+    def scandir(place: Path) -> object:
+        looked.append(place)
+        return scan(place)
+
+    for number in range(50):
+        (tmp_path / "work" / str(number)).mkdir(parents=True)
+    monkeypatch.setattr(os, "scandir", scandir)
+    FolderComparison(tmp_path / "work", most=10).look()
+    assert len(looked) == 10
