@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.receipts.snapshot import OmissionReason, SnapshotLimits
+from allswell.runtime.attempt import End, progress, record, runner
 from allswell.runtime.attempt.progress import FolderComparison
 from allswell.runtime.workspace import git as calls_of_git
-from allswell.runtime.workspace import survey
+from allswell.runtime.workspace import snapshot, survey, worktree
 from allswell.runtime.workspace.baseline import take_baseline
 from allswell.runtime.workspace.files import FOLDER, remove_tree
 from allswell.runtime.workspace.snapshot import take
 from allswell.runtime.workspace.worktree import make_worktree
+from tests import patience
+from tests.runtime.attempt.stage import stage
+from tests.runtime.supervisor.stage import Night, night
 from tests.runtime.workspace.repository import files_in, git, make, write
 
 HASTY = SnapshotLimits(timeout=500, git_timeout=30_000)
@@ -152,3 +160,103 @@ def test_folders_without_files_are_counted_where_a_folder_is_looked_at(
     monkeypatch.setattr(os, "scandir", scandir)
     FolderComparison(tmp_path / "work", most=10).look()
     assert len(looked) == 10
+
+
+# A folder that does not answer: it lies on a disk that is gone, or an agent has mounted a file system there that is
+# served by a process of its own, which stands still with its tree, or never meant to answer.
+
+DENIED = msgspec.json.encode(
+    {
+        "type": "result",
+        "subtype": "success",
+        "is_error": True,
+        "result": "x",
+        "session_id": "11111111-1111-4111-8111-111111111111",
+        "permission_denials": [{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "x"}}],
+    }
+).decode()
+
+
+def test_a_folder_that_answers_only_when_its_agent_is_gone_keeps_nobody_from_being_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a limit nor a second Ctrl-C ended the agent, and its supervisor could not be ended either."""
+    gone = threading.Event()
+
+    def held(do: Callable[..., object]) -> Callable[..., object]:
+        def wait(*args: object, **more: object) -> object:
+            gone.wait(patience.SECONDS)
+            return do(*args, **more)
+
+        return wait
+
+    monkeypatch.setattr(FolderComparison, "look", held(FolderComparison.look))
+    monkeypatch.setattr(snapshot, "take", held(take))
+    monkeypatch.setattr(progress, "LOOK_MOST", 0.1)
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            limit = property(lambda _: 0.1 if here.living() else patience.SECONDS)
+            monkeypatch.setattr(runner.AttemptRunner, "_folder_limit", limit)
+            attempt = await here.shell("echo new >new; exec sleep 600", timeout=700)
+            running = asyncio.ensure_future(attempt.run())
+            await here.until(here.living)
+            await here.until(lambda: not here.living())
+            gone.set()
+            outcome = await running
+            assert outcome.end is End.TIMEOUT
+            assert outcome.receipt is not None
+            assert [change.path for change in outcome.receipt.changed] == ["new"], (
+                "what was given up went on, and kept it"
+            )
+
+    asyncio.run(main())
+
+
+def test_no_loop_looks_into_a_folder_and_one_that_never_answers_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor of many agents stood still for ever where one of them had `.git` not answer."""
+    never, threads = threading.Event(), list[str]()
+
+    def find_top(folder: Path) -> Path | None:
+        threads.append(threading.current_thread().name)
+        never.wait(patience.SECONDS)
+        return calls_of_git.find_top(folder)
+
+    monkeypatch.setattr(record, "find_top", find_top)
+    monkeypatch.setattr(runner, "FOLDER_ANSWERS", 0.1)
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            monkeypatch.setattr(record, "find_top", calls_of_git.find_top)
+            attempt = await here.shell(f"printf '%s\\n' '{DENIED}'; exit 1")
+            attempt.before_start = lambda: monkeypatch.setattr(record, "find_top", find_top)
+            outcome = await attempt.run()
+            never.set()
+            assert "did not answer for 0.1 s" in outcome.denied.work
+            assert not any("MainThread" in name for name in threads)
+
+    asyncio.run(main())
+
+
+def test_no_supervisor_looks_into_a_worktree_on_its_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+    places = ("git_dir_of", "head_text", "head_of")
+    for name in places:
+        looked = getattr(worktree, name)
+
+        def look(path: object, *more: object, looked: Callable[..., object] = looked) -> object:
+            threads.append(threading.current_thread().name)
+            return looked(path, *more)
+
+        monkeypatch.setattr(worktree, name, look)
+    repo = make(tmp_path / "repo", a="a")
+    spec = AgentSpec(name="agent", command=("sh", "-c", "{payload}"), worktree=True, grace=500)
+
+    async def scene(night: Night) -> None:
+        assert (await night.ended(await night.watch.submit("work", payload="echo new >new"))).state == "done"
+
+    night(repo, scene, spec)
+    assert threads
+    assert "MainThread" not in threads

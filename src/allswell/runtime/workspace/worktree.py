@@ -28,6 +28,7 @@ from allswell.domain.agents.handover import BaseMoved
 from allswell.domain.receipts.receipt import Branch, Change
 from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
+from allswell.runtime.calls import in_time
 from allswell.runtime.process import KEEPER, Handle, ProcessResult, WardenCommand, find_program
 from allswell.runtime.workspace.files import (
     FOLDER,
@@ -167,6 +168,11 @@ _NAME = 200
 _OURS = {"user.name": "Allswell", "user.email": "allswell@localhost"}
 
 
+async def in_worktree(work: Callable[[], K]) -> K:
+    """What a look into a worktree shows, or a change to it, in a thread; `Unavailable` where that does not answer."""
+    return await in_time(work, 2 * GIT_LIMIT / 1_000, "the worktree")
+
+
 @dataclass(frozen=True)
 class LeftoverWork:
     """What stands in a worktree that is not committed: paths by how git tells them."""
@@ -245,21 +251,26 @@ class Worktree:
 
     async def check_out(self, errands: SandboxedCommands) -> None:
         """Put the files of its commit into it, unless that was done."""
-        own = self.own_git_dir()
-        if not (own / "index").exists():  # which git writes last: a checkout that was cut off is done again
-            (own / "index.lock").unlink(missing_ok=True)
+
+        def is_there() -> bool:
+            own = self.own_git_dir()
+            found = (own / "index").exists()  # which git writes last: a checkout that was cut off is done again
+            if not found:
+                (own / "index.lock").unlink(missing_ok=True)
+            return found
+
+        if not await in_worktree(is_there):
             await self.run(errands, "reset", "--hard", "-q")
 
     async def run(self, errands: SandboxedCommands, *words: str) -> bytes:
         """What a call of git in it answers; `Unavailable` if it does not end well."""
-        return await errands.run(*self._git(self.own_git_dir()), *words)
+        return await errands.run(*self._git(await in_worktree(self.own_git_dir)), *words)
 
     async def left(self, errands: SandboxedCommands) -> LeftoverWork:
         """What is not committed."""
-        own = self.own_git_dir()
         said = (await self.run(errands, *_STATUS)).decode("utf-8", "surrogateescape")
         paths = {line[3:]: line[:2] for line in said.split("\0") if line}
-        head = (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace")
+        head = await in_worktree(lambda: (head_text(os.fsencode(self.own_git_dir())) or b"").decode("utf-8", "replace"))
         return LeftoverWork(
             {path: how for path, how in paths.items() if can_be_kept(os.fsencode(path.rstrip("/")))}, head
         )
@@ -274,11 +285,9 @@ class Worktree:
         inside = found.repositories
         if found.head != _HEADS + self.branch or len(inside) == len(found.paths):
             return found
-        if found.conflicts and not (self._note() == _RESOLVING and await asyncio.to_thread(self._is_resolved, found)):
+        if found.conflicts and not (self._note() == _RESOLVING and await in_worktree(lambda: self._is_resolved(found))):
             return found
-        own = self.own_git_dir()
-        git = self._git(own)
-        (own / "index.lock").unlink(missing_ok=True)  # of an agent that was ended: nobody else works here
+        git = self._git(await in_worktree(self._unlock))
         but = [f":(exclude,literal){path.rstrip('/')}" for path in inside]
         with contextlib.suppress(Unavailable):  # a file that cannot be read costs that file, and is told as left
             await errands.run(*git, "add", "-A", "--ignore-errors", "--", ".", *but)
@@ -286,6 +295,12 @@ class Worktree:
             identity = await self._identity(errands, git)
             await errands.run(*git, *identity, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", message)
         return await self.left(errands)
+
+    def _unlock(self) -> Path:
+        """Its folder in the repository, without the lock of an agent that was ended: nobody else works here."""
+        own = self.own_git_dir()
+        (own / "index.lock").unlink(missing_ok=True)
+        return own
 
     def _git(self, own: Path) -> tuple[str, ...]:
         return ("git", f"--git-dir={own}", f"--work-tree={self.path}", *QUIET)
@@ -314,7 +329,7 @@ class Worktree:
         """
         replace_file(self._needs, f"{_MERGING} {commit}".encode())
         try:
-            identity = await self._identity(errands, self._git(self.own_git_dir()))
+            identity = await self._identity(errands, self._git(await in_worktree(self.own_git_dir)))
             await self.run(errands, *identity, *_MERGE, "-m", message, commit)
         except Unavailable as error:
             return MergeConflict(error.message, await self.unmerged(errands))
@@ -333,7 +348,7 @@ class Worktree:
         state, _, commit = self._note().partition(" ")
         if state != _MERGING or not re.match(OBJECT, commit):
             return
-        (self.own_git_dir() / "index.lock").unlink(missing_ok=True)
+        await in_worktree(self._unlock)
         await self.run(errands, "read-tree", "--reset", "-u", commit)
         await self.run(errands, "reset", "--hard", "-q", to)
         remove_file(self._needs)
@@ -423,9 +438,9 @@ class Worktree:
         try:
             left = await self.left(errands)
             built = await self.run(errands, *_STATUS, "--ignored")
-            if left.paths or built or await asyncio.to_thread(self.stands, left) is not None:
+            if left.paths or built or await in_worktree(lambda: self.stands(left)) is not None:
                 return False
-            await asyncio.to_thread(self.remove, with_branch=True)
+            await in_worktree(lambda: self.remove(with_branch=True))
         except (Unavailable, Refused, OSError):
             return False
         return True
