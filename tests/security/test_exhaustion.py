@@ -15,9 +15,12 @@ import msgspec
 import pytest
 
 from allswell.domain.agents.fleet import AgentSpec
+from allswell.domain.ids import AgentId, Millis, TaskId, Token
 from allswell.domain.receipts.snapshot import OmissionReason, SnapshotLimits
-from allswell.runtime.attempt import End, progress, record, runner
+from allswell.runtime.attempt import End, InFlightRecord, orphans, progress, record, runner, settle, take_off
 from allswell.runtime.attempt.progress import FolderComparison
+from allswell.runtime.process.identity import new_record
+from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace import git as calls_of_git
 from allswell.runtime.workspace import snapshot, survey, worktree
 from allswell.runtime.workspace.baseline import take_baseline
@@ -162,6 +165,15 @@ def test_folders_without_files_are_counted_where_a_folder_is_looked_at(
     assert len(looked) == 10
 
 
+def test_long_names_are_not_held_in_memory_where_a_folder_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(100):
+        write(tmp_path / "work", f"{'x' * 200}{number}", "")
+    monkeypatch.setattr(progress, "_NAMES_MOST", 10_000)
+    assert len(FolderComparison(tmp_path / "work").look()) < 50
+
+
 # A folder that does not answer: it lies on a disk that is gone, or an agent has mounted a file system there that is
 # served by a process of its own, which stands still with its tree, or never meant to answer.
 
@@ -260,3 +272,28 @@ def test_no_supervisor_looks_into_a_worktree_on_its_loop(tmp_path: Path, monkeyp
     night(repo, scene, spec)
     assert threads
     assert "MainThread" not in threads
+
+
+def test_a_start_goes_on_past_the_folder_of_a_dead_attempt_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(snapshot, "take", lambda *_, **__: never.wait(patience.SECONDS))
+    monkeypatch.setattr(orphans, "_ALL_ANSWERS", 0.1)
+    home = StateDir(tmp_path / ".allswell")
+    left = InFlightRecord(
+        task=TaskId("t_a"),
+        name="job",
+        attempt=1,
+        token=Token(1),
+        agent=AgentId("ada"),
+        began_at=Millis(1_000),
+        folder=str(make(tmp_path / "repo", a="a")),
+        record=new_record("none"),
+    )
+    take_off(home.attempts, left).close()
+    (settled,) = settle(home)
+    never.set()
+    assert settled.receipt.status is End.ORPHANED
+    assert any("was not waited for" in warning for warning in settled.receipt.warnings)
+    settled.clear()

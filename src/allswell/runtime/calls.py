@@ -278,6 +278,18 @@ async def in_time(function: Callable[[], T], seconds: float, what: str) -> T:
         finally:
             if not call.done():
                 call.give_up()
+    return _in_time(call, seconds, what)
+
+
+def wait_in_time(function: Callable[[], T], seconds: float, what: str) -> T:
+    """The same for sync callers."""
+    call = _FOR_FOLDERS.call(function)
+    if not call.wait(seconds):
+        call.give_up()
+    return _in_time(call, seconds, what)
+
+
+def _in_time(call: ThreadCall[T], seconds: float, what: str) -> T:
     if not call.done():
         raise Unavailable(f"{what} did not answer for {seconds:g} s", hint="is a disk or a mount in it gone?")
     return call.result()

@@ -115,6 +115,8 @@ def _lives(flight: InFlightRecord) -> bool:
 
 MOST = 50_000
 """Files looked at, and folders looked into."""
+_NAMES_MOST = 32 << 20
+"""Letters of their names, with the folders before them: those of two looks are held in memory."""
 _GIT = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD")
 _STAMPS = 5
 """The clock that files are stamped with, which moves in steps of a few milliseconds: Linux calls it
@@ -167,13 +169,16 @@ class FolderComparison:
         open_here = _open_here()
         for name in _GIT:
             self._note(found, f".git/{name}")
-        folders, looked = deque([""]), 0
-        while folders and len(found) < self._most and looked < self._most:
+        folders, looked, room = deque([""]), 0, _NAMES_MOST
+        while folders and len(found) < self._most and looked < self._most and room > 0:
             place, looked = folders.popleft(), looked + 1
             try:
                 with os.scandir(self.folder / place) as entries:
                     for entry in entries:
                         name = f"{place}{entry.name}"
+                        room -= len(name)
+                        if room < 0:
+                            break
                         if entry.is_dir(follow_symlinks=False):
                             if entry.name not in NOT_WORK:
                                 folders.append(f"{name}/")
