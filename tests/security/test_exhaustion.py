@@ -298,3 +298,17 @@ def test_a_start_goes_on_past_the_folder_of_a_dead_attempt_that_does_not_answer(
     assert settled.receipt.status is End.ORPHANED
     assert any("was not waited for" in warning for warning in settled.receipt.warnings)
     settled.clear()
+
+
+def test_a_git_that_answers_without_a_pause_has_no_longer_than_any_other(tmp_path: Path) -> None:
+    """Where root has git run as the owner of a repository, that owner can trace it, and answer in its place."""
+    git_program = tmp_path / "git"
+    git_program.write_text("#!/bin/sh\nwhile :; do printf x; done\n")
+    git_program.chmod(0o755)
+    repo = make(tmp_path / "repo", a="a")
+    with calls_of_git.git_of(repo, 60_000) as called:
+        called.timeout = 300
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(calls_of_git, "_program", lambda: str(git_program))
+            with pytest.raises(calls_of_git.GitFailed, match="did not answer within 300 ms"):
+                called.run("status")

@@ -668,13 +668,14 @@ def _talk(process: subprocess.Popen[bytes], given: bytes, seconds: float) -> tup
 
     `TimeoutError` where that takes longer, `OverflowError` where it is more than is read: the caller ends it then.
     """
-    end, left, read = time.monotonic() + seconds, memoryview(given), 0
-    pieces: dict[object, list[bytes]] = {process.stdout: [], process.stderr: []}
+    end, left = time.monotonic() + seconds, memoryview(given)
+    texts: dict[object, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as waiting:
-        for pipe, event in ((process.stdin, selectors.EVENT_WRITE), *((one, selectors.EVENT_READ) for one in pieces)):
+        for pipe, event in ((process.stdin, selectors.EVENT_WRITE), *((one, selectors.EVENT_READ) for one in texts)):
             waiting.register(pipe, event)  # type: ignore[arg-type]  # all three are pipes
         while waiting.get_map():
-            ready = waiting.select(max(end - time.monotonic(), 0))
+            rest = end - time.monotonic()
+            ready = waiting.select(rest) if rest > 0 else []  # who answers bit by bit, without a pause, has no longer
             if not ready:
                 raise TimeoutError
             for key, _ in ready:
@@ -684,9 +685,8 @@ def _talk(process: subprocess.Popen[bytes], given: bytes, seconds: float) -> tup
                         if left:
                             continue
                 elif piece := os.read(key.fd, _PIECE):
-                    pieces[key.fileobj].append(piece)
-                    read += len(piece)
-                    if read > _ANSWER_MOST:
+                    texts[key.fileobj] += piece
+                    if len(texts[key.fileobj]) > _ANSWER_MOST:
                         raise OverflowError
                     continue
                 waiting.unregister(key.fileobj)
@@ -695,7 +695,7 @@ def _talk(process: subprocess.Popen[bytes], given: bytes, seconds: float) -> tup
         process.wait(max(end - time.monotonic(), 0))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
-    return b"".join(pieces[process.stdout]), b"".join(pieces[process.stderr])
+    return bytes(texts[process.stdout]), bytes(texts[process.stderr])
 
 
 class _TimedPipe(io.RawIOBase):
