@@ -20,7 +20,7 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from allswell.errors import Refused
+from allswell.errors import Refused, Unavailable
 from allswell.timing.loops import PerLoop
 from allswell.timing.scopes import Scope, end_of, expire, run
 
@@ -248,6 +248,7 @@ SLOTS = 64
 
 FOR_TASKS = Threads(SLOTS)
 _FOR_THREADS = Threads()  # here a caller waits for each call: there are never more than callers
+_FOR_FOLDERS = Threads(name="allswell-folder")
 
 
 async def run_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads = FOR_TASKS) -> T:
@@ -258,6 +259,40 @@ async def run_in_thread(scope: Scope, function: Callable[[], T], *, threads: Thr
         return await ended(threads.call(lambda: context.run(function)), scope)
 
     return await run(scope, body)
+
+
+async def in_time(function: Callable[[], T], seconds: float, what: str) -> T:
+    """Await a sync call that looks into a folder of others'; `Unavailable` where it does not come back in time.
+
+    A folder may lie on a disk that is gone, or on a file system of a process that does not answer: the kernel then
+    holds whoever looks, and no signal ends that. So no loop looks itself, and no thread is waited for without end. One
+    that is given up ends by itself once the folder answers.
+    """
+    loop = asyncio.get_running_loop()
+    call = _FOR_FOLDERS.call(function)
+    if not call.done():
+        waiter: asyncio.Future[None] = loop.create_future()
+        call.tell(functools.partial(_ends[loop].tell, waiter))
+        try:
+            await asyncio.wait([waiter], timeout=seconds)
+        finally:
+            if not call.done():
+                call.give_up()
+    return _in_time(call, seconds, what)
+
+
+def wait_in_time(function: Callable[[], T], seconds: float, what: str) -> T:
+    """The same for sync callers."""
+    call = _FOR_FOLDERS.call(function)
+    if not call.wait(seconds):
+        call.give_up()
+    return _in_time(call, seconds, what)
+
+
+def _in_time(call: ThreadCall[T], seconds: float, what: str) -> T:
+    if not call.done():
+        raise Unavailable(f"{what} did not answer for {seconds:g} s", hint="is a disk or a mount in it gone?")
+    return call.result()
 
 
 async def ended(call: ThreadCall[T], scope: Scope, *, stop: Callable[[], None] | None = None) -> T:

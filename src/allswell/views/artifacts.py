@@ -8,7 +8,7 @@ opens. Little is imported here, since the command line starts with it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote as quoted
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _AT_ONCE = 2
 """Looks of a server that may run git at the same time."""
+_LOOK_MOST = 120.0
+"""Seconds for one of them: it may lead into the folder of an agent, which need not answer."""
 _PAGE_MOST = 1_000
 
 
@@ -177,10 +179,10 @@ class ServedArtifacts(Artifacts):
     """The same on a server: looked at in threads, two at a time."""
 
     async def _look(self, look: Callable[..., T], *arguments: object) -> T:
-        import asyncio
+        from allswell.runtime.calls import in_time
 
         async with _turns():
-            return await asyncio.to_thread(look, *arguments)
+            return await in_time(partial(look, *arguments), _LOOK_MOST, "what lies beside the store")
 
 
 @cache

@@ -5,11 +5,12 @@
 """
 
 from allswell.runtime.agents.function import FunctionRun, find_function
-from allswell.runtime.agents.run import CommandRun, Running
+from allswell.runtime.agents.run import CommandRun, Running, prepare_order
 
 __all__ = [
     "CommandRun",
     "FunctionRun",
     "Running",
     "find_function",
+    "prepare_order",
 ]

@@ -66,6 +66,27 @@ def order_of(
     return dataclasses.replace(order, cancels=bool(spec.acp))
 
 
+def prepare_order(spec: AgentSpec, brief: Brief, lease: Lease) -> LaunchSpec:
+    """Write an agent's brief, and fill in its command; `Refused` or `Unavailable` where that cannot be. It blocks.
+
+    It looks into the folder in which the agent is to work, which may not answer: so it is not done on a loop.
+    """
+    argv, more = brief.command, {}
+    if spec.function:
+        argv = (sys.executable, *CALLED, spec.function, *(() if spec.installed else (brief.folder,)))
+        more = {"ALLSWELL_WORK": str(brief.work_file)}
+    try:
+        brief.write()
+        if spec.function:
+            write_file(brief.work_file, msgspec.json.encode(told_of(brief, lease)))
+        return order_of(spec, argv, brief.places, more)
+    except BaseException as error:
+        brief.remove()
+        if isinstance(error, OSError):
+            raise Unavailable(f"the brief: {error.strerror}") from error
+        raise
+
+
 def _names_handover(spec: AgentSpec, brief: Brief) -> bool:
     """Whether its prompt or its command say where the handover stands; to a warm agent the handover is the prompt."""
     if spec.acp:
@@ -87,6 +108,7 @@ class CommandRun(AttemptRunner):
         self,
         spec: AgentSpec,
         brief: Brief,
+        order: LaunchSpec,
         lease: Lease,
         home: StateDir,
         listeners: OutputListeners,
@@ -105,16 +127,9 @@ class CommandRun(AttemptRunner):
         self._pipe: tuple[int, int] | None = None
         """Its standard input if `hears` is "stdin": the end that it reads from, and the end that we write to."""
         self._tail = bytearray()
-        argv, more = brief.command, {}
-        if spec.function:
-            argv = (sys.executable, *CALLED, spec.function, *(() if spec.installed else (brief.folder,)))
-            more = {"ALLSWELL_WORK": str(brief.work_file)}
         try:
-            brief.write()
-            if spec.function:
-                write_file(brief.work_file, msgspec.json.encode(told_of(brief, lease)))
             order = dataclasses.replace(
-                order_of(spec, argv, brief.places, more),
+                order,
                 echo=self._keep_tail,
                 listeners=dataclasses.replace(listeners, context_window=spec.context_window),
                 quota=quota,
@@ -131,10 +146,8 @@ class CommandRun(AttemptRunner):
                 order = dataclasses.replace(order, stdin=self._pipe[0])
             note = None if report is None else report.note
             super().__init__(order, lease, home, orders=self._orders, note=note, tower=tower, report=report)
-        except BaseException as error:
+        except BaseException:
             self._clear()
-            if isinstance(error, OSError):
-                raise Unavailable(f"the brief: {error.strerror}") from error
             raise
         self.on_start = started
 

@@ -20,6 +20,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,7 @@ from allswell.domain.receipts.receipt import End, Receipt, receipt_id
 from allswell.domain.receipts.snapshot import SnapshotLimits
 from allswell.domain.rules.event import Event
 from allswell.engine.watch import Watch
-from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt.control import remove
 from allswell.runtime.attempt.launch import AttemptOutcome
 from allswell.runtime.attempt.outcome import repeat_left
@@ -46,6 +47,7 @@ from allswell.runtime.attempt.record import (
     work_folder,
 )
 from allswell.runtime.attempt.warm import session_in
+from allswell.runtime.calls import in_time, wait_in_time
 from allswell.runtime.host import boot_id
 from allswell.runtime.process import end_left_over, survivors_of
 from allswell.runtime.process.apart.tree import lives
@@ -260,6 +262,8 @@ async def _told(watch: Watch, left: Survivors, now: Survivors) -> bool:
     return False
 
 
+_ANSWERS, _ALL_ANSWERS = 10.0, 70.0
+"""Seconds in which a folder must say what it is, and in which all of it must have been looked at."""
 _LONGEST_GRACE = 60_000
 """Milliseconds that a note can have us wait."""
 
@@ -294,7 +298,7 @@ async def settle_left(
     left = await asyncio.to_thread(left_behind, home)
     try:
         for note, flight in left:
-            doubt = disagreement(note.path.name, flight, await known_of(watch.views, flight.task), home, places)
+            doubt = await _doubt(note, flight, await known_of(watch.views, flight.task), home, places)
             if doubt is not None:
                 tell(f"nothing was done about {note.path}: it {doubt}; remove it if it is not needed")
                 note.close()
@@ -314,10 +318,21 @@ async def repeat_reports(
     for note, flight in await asyncio.to_thread(_unreported, home):
         try:
             known = await known_of(watch.views, flight.task)
-            if disagreement(note.path.name, flight, known, home, places) is None:
+            if await _doubt(note, flight, known, home, places) is None:
                 await _repeat(watch, home, note, flight, tell)
         finally:
             note.close()
+
+
+async def _doubt(
+    note: FlightFile, flight: InFlightRecord, known: OrphanedTask | None, home: StateDir, places: Iterable[str]
+) -> str | None:
+    """What a note says that cannot be so, or cannot be looked at, since its folder does not answer."""
+    look = partial(disagreement, note.path.name, flight, known, home, places)
+    try:
+        return await in_time(look, _ANSWERS, f"the folder {flight.folder}")
+    except Unavailable as error:
+        return f"cannot be believed: {error.message}"
 
 
 def _unreported(home: StateDir) -> Left:
@@ -399,8 +414,15 @@ def _settle(note: FlightFile, flight: InFlightRecord, home: StateDir, clock: Clo
         keeping.running = survivors_of(survivors) or survivors_of([main.pid], main.start)
         if keeping.running:
             note_survivors(home, flight, keeping.running, clock)
-        keeping.keep_work("its supervisor died")
-        keeping.note_folder(end=True)
+        looks: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("snapshot", partial(keeping.keep_work, "its supervisor died")),
+            ("baseline", partial(keeping.note_folder, end=True)),
+        )
+        for about, look in looks:
+            try:
+                wait_in_time(look, _ALL_ANSWERS, f"the folder {flight.folder}")
+            except Unavailable as error:
+                keeping.warn(about, f"{error.message}, and was not waited for")
     for number, doubt in enumerate(doubts):
         keeping.warn(f"doubt {number}", doubt)
     began = "while it ran" if flight.record is not None else "before it had started"

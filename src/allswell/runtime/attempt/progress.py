@@ -52,11 +52,12 @@ from allswell.domain.agents.output import (
 from allswell.domain.agents.refusal import PRINTS_PLAIN, UsageLimit, from_plain
 from allswell.domain.agents.repetition import Repetition, RepetitionFinder
 from allswell.domain.agents.spending import UsageCounter
-from allswell.errors import Refused
+from allswell.errors import Refused, Unavailable
 from allswell.runtime.agent_socket import ToolMessage
 from allswell.runtime.attempt.launch import LaunchSpec
 from allswell.runtime.attempt.output import OutputMultiplexer, OutputReader, StreamEcho, Streams
 from allswell.runtime.attempt.record import InFlightRecord, under_way
+from allswell.runtime.calls import in_time
 from allswell.runtime.host import boot_id
 from allswell.runtime.process.apart.tree import lives, read, state_of, states_below, threads_of
 from allswell.runtime.process.identity import pid_namespace
@@ -114,7 +115,9 @@ def _lives(flight: InFlightRecord) -> bool:
 # The first look comes when the attempt has begun already. What was written before it is found by its time (`begin`).
 
 MOST = 50_000
-"""Files looked at."""
+"""Files looked at, and folders looked into."""
+_NAMES_MOST = 32 << 20
+"""Letters of their names, with the folders before them: those of two looks are held in memory."""
 _GIT = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD")
 _STAMPS = 5
 """The clock that files are stamped with, which moves in steps of a few milliseconds: Linux calls it
@@ -167,13 +170,16 @@ class FolderComparison:
         open_here = _open_here()
         for name in _GIT:
             self._note(found, f".git/{name}")
-        folders = deque([""])
-        while folders and len(found) < self._most:
-            place = folders.popleft()
+        folders, looked, room = deque([""]), 0, _NAMES_MOST
+        while folders and len(found) < self._most and looked < self._most and room > 0:
+            place, looked = folders.popleft(), looked + 1
             try:
                 with os.scandir(self.folder / place) as entries:
                     for entry in entries:
                         name = f"{place}{entry.name}"
+                        room -= len(name)
+                        if room < 0:
+                            break
                         if entry.is_dir(follow_symlinks=False):
                             if entry.name not in NOT_WORK:
                                 folders.append(f"{name}/")
@@ -279,6 +285,8 @@ class SharedSampler:
         self._walking: asyncio.Task[None] | None = None
         self._folders: dict[object, tuple[float, asyncio.Future[FolderState]]] = {}
         """The last look at each folder, with the moment at which it began."""
+        self._given_up: dict[object, threading.Event] = {}
+        """The last look at each folder that did not answer, and whether it is over by now."""
         self._here: dict[str, WorkPlace] = {}
         """The attempts of this process, by note."""
         self._gone: list[tuple[float, WorkPlace]] = []
@@ -318,14 +326,27 @@ class SharedSampler:
                     wanted.set_exception(error)
 
     async def look_at_work(self, look: FolderComparison, *, since: float) -> FolderState:
-        """A folder as it was at some moment after `since`, on the loop's clock."""
+        """A folder as it was at some moment after `since`, on the loop's clock; `Unavailable` if it does not answer."""
         began, seen = self._folders.get(look.about, (-math.inf, None))
         if seen is None or began < since:
             began = self._loop.time()
             self._folders = {about: kept for about, kept in self._folders.items() if kept[0] > began - _KEPT}
-            seen = self._loop.run_in_executor(None, _timed, look)
+            seen = asyncio.ensure_future(self._look_in_time(look))
+            seen.add_done_callback(_noticed)
             self._folders[look.about] = (began, seen)
         return await asyncio.shield(seen)  # others may wait for the same
+
+    async def _look_in_time(self, look: FolderComparison) -> FolderState:
+        """Look at a folder; not again for as long as a look that was given up is not over."""
+        given_up = self._given_up.get(look.about)
+        if given_up is not None and not given_up.is_set():
+            raise Unavailable(f"the folder {look.folder} does not answer")
+        over = threading.Event()
+        try:
+            return await in_time(partial(_timed, look, over), LOOK_MOST, f"the folder {look.folder}")
+        except Unavailable:
+            self._given_up[look.about] = over
+            raise
 
     def come(self, place: WorkPlace) -> None:
         """An attempt begins."""
@@ -354,9 +375,18 @@ def _read_all(reapers: list[int]) -> list[Tree]:
     return [look_at(reaper) for reaper in reapers]
 
 
-def _timed(look: FolderComparison) -> FolderState:
+def _noticed(seen: asyncio.Future[FolderState]) -> None:
+    """Nobody may be left who waits for it."""
+    if not seen.cancelled():
+        seen.exception()
+
+
+def _timed(look: FolderComparison, over: threading.Event) -> FolderState:
     began = time.monotonic()
-    return FolderState(look.look(), time.monotonic() - began)
+    try:
+        return FolderState(look.look(), time.monotonic() - began)
+    finally:
+        over.set()
 
 
 _QUOTED = 120
@@ -371,6 +401,10 @@ _OFTEN = 0.1
 _WORK_SELDOM = 10.0
 _WORK_SHARE = 50
 """A look at the folder may take this fraction of the time between two of them."""
+LOOK_MOST = 10.0
+"""Seconds for a look at the folder; then it does not answer, or is so large that its files are no evidence."""
+_UNANSWERED = 2.0
+"""Seconds that such a look counts for: the next one comes so many times `_WORK_SHARE` later."""
 _FIRST = 1.0
 """Seconds by which the first look at the folder may be older than the attempt, if somebody else has taken one."""
 
@@ -663,7 +697,10 @@ class ProgressMonitor:
         if left is not None or self.neighbour is not None:  # one who has left may have written until then
             self._work.begin()
             return 0.0
-        seen = await self._tower.look_at_work(self._work, since=no_older)
+        try:
+            seen = await self._tower.look_at_work(self._work, since=no_older)
+        except Unavailable:  # which is no evidence; and limits are not judged meanwhile
+            return _UNANSWERED
         changed = self._work.changed(seen.prints)
         if changed is not None:
             self.heard(EvidenceKind.WORK, f"{changed} changed" if not changed.endswith(")") else changed)

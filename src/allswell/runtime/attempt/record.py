@@ -12,6 +12,7 @@ import dataclasses
 import fcntl
 import os
 import socket
+import threading
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -258,6 +259,7 @@ class AttemptRecorder:
         self._home = home
         self._limits = limits
         self._clock = clock
+        self._keeping_work = threading.Lock()
         self._changed: list[Change] = []
         self._warnings: dict[str, str] = {}
         """By what they are about, so that a second try takes back what the first one complained of."""
@@ -304,17 +306,22 @@ class AttemptRecorder:
 
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""
+        flight = self.flight
+        if flight.folder is None:
+            return
+        with self._keeping_work:  # an earlier call may have been given up, and not be over
+            self._keep_work(flight.folder, reason)
+
+    def _keep_work(self, folder: str, reason: str) -> None:
         from allswell.runtime.workspace.folder_snapshot import Progress
         from allswell.runtime.workspace.snapshot import changed_files, take  # most attempts end well, and need none
 
         flight = self.flight
-        if flight.folder is None:
-            return
         self._warnings.pop("snapshot", None)
         self.busy = self._progress = self._progress or Progress()
         try:
             kept = take(
-                flight.folder,
+                folder,
                 flight.task,
                 flight.attempt,
                 reason=reason,
@@ -325,7 +332,7 @@ class AttemptRecorder:
                 progress=self._progress,
             )
         except (AllswellError, OSError) as error:
-            self.warn("snapshot", f"the work in {flight.folder} could not be kept: {error}")
+            self.warn("snapshot", f"the work in {folder} could not be kept: {error}")
             return
         finally:
             self.busy = None

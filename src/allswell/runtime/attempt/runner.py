@@ -51,9 +51,10 @@ from allswell.domain.rules.event import (
     TOKENS_OUT,
 )
 from allswell.domain.task.model import raised
+from allswell.domain.values import on_one_line
 from allswell.engine.lease import Lease
 from allswell.engine.wakeup import Signal
-from allswell.errors import AllswellError, Refused
+from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.attempt.control import (
     CheckinForwarder,
     ControlHandler,
@@ -72,6 +73,7 @@ from allswell.runtime.attempt.output import Streams
 from allswell.runtime.attempt.progress import ProgressMonitor, SharedSampler, WorkPlace
 from allswell.runtime.attempt.record import AttemptRecorder, FlightFile, flight_of, take_off, work_folder
 from allswell.runtime.attempt.verification import Verifying
+from allswell.runtime.calls import in_time
 from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, WardenCommand, working_in
 from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.git import find_top, head_of, place_of
@@ -103,6 +105,8 @@ async def traced_life(lease: Lease, life: Coroutine[object, object, AttemptOutco
 
 
 T = TypeVar("T")
+FOLDER_ANSWERS = 10.0
+"""Seconds for a folder to say what it is: of a repository, and at which commit."""
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _REFUSALS_KEPT = 5.0
@@ -340,15 +344,14 @@ class AttemptRunner(AttemptLife):
         streams = Streams(self._home.transcripts, self._name, order.echo, seen.reader, self._room)
         self._streams = seen.streams = streams
         stdout, stderr = (None if path is None else str(path) for path in streams.paths)
-        folder = work_folder(order.folder)
-        top = None if folder is None else find_top(folder)
+        folder, head = await self._work()
         flight = flight_of(
             lease,
             self._clock.wall(),
             argv=order.argv,
             cwd=order.cwd,
             folder=None if folder is None else str(folder),
-            head=None if top is None else head_of(top),
+            head=head,
             grace=order.limits.grace,
             stdout=stdout,
             stderr=stderr,
@@ -362,17 +365,41 @@ class AttemptRunner(AttemptLife):
         if streams.warning is not None:
             keeping.warn("transcript", streams.warning)
         self._note(keeping)
-        self._prepare_permissions(keeping)
+        await self._prepare_permissions(keeping)
         if (trouble := await in_thread(self._told.write)) is not None:
             keeping.warn("handover", trouble)
-        await in_thread(keeping.note_folder)
+        await self._in_folder(keeping.note_folder, "baseline")
         try:
             await self._desk.open()
         except OSError as error:
             keeping.warn("socket", f"the agent has no socket to check in at: {error.strerror or error}")
         return keeping
 
-    def _prepare_permissions(self, keeping: AttemptRecorder) -> None:
+    async def _work(self) -> tuple[Path | None, str | None]:
+        """Whose work is kept, and the commit that it stands on."""
+
+        def look() -> tuple[Path | None, str | None]:
+            folder = work_folder(self.order.folder)
+            top = None if folder is None else find_top(folder)
+            return folder, None if top is None else head_of(top)
+
+        return await in_time(look, FOLDER_ANSWERS, f"the folder {self.order.cwd}")
+
+    async def _in_folder(self, work: Callable[[], T], about: str) -> T | None:
+        """Do what looks at all of its folder; where that does not answer, it is not waited for, and that is told."""
+        try:
+            return await in_time(work, self._folder_limit, f"the folder {self.order.cwd}")
+        except Unavailable as error:
+            if self.keeping is not None:
+                self.keeping.warn(about, f"{error.message}, and was not waited for")
+            return None
+
+    @property
+    def _folder_limit(self) -> float:
+        """Seconds for what looks at all of the folder; it has bounds of its own that are nearer, if the disk works."""
+        return (self.order.snapshot.timeout + 6 * self.order.snapshot.git_timeout) / 1_000
+
+    async def _prepare_permissions(self, keeping: AttemptRecorder) -> None:
         """Prepare what a human has decided for this attempt, and which calls wait for one."""
         call, patterns = self.lease.decided_call, self.order.defer
         if call is None and not patterns:
@@ -381,9 +408,13 @@ class AttemptRunner(AttemptLife):
         if call is not None and call.id and self.order.warmth.session:
             context = self._without_message()
         try:
-            self._plugin = None if trouble else PermissionPlugin(call, patterns, self.order, context=context)
+            if not trouble:
+                make = partial(PermissionPlugin, call, patterns, self.order, context=context)
+                self._plugin = await in_time(make, FOLDER_ANSWERS, "a file of settings that its command names")
         except OSError as error:
             trouble = error.strerror or str(error)
+        except Unavailable as error:
+            trouble = error.message
         if trouble and patterns:
             self._no_permissions = trouble
         elif trouble and call is not None:
@@ -404,7 +435,8 @@ class AttemptRunner(AttemptLife):
         """Have the command started; that it runs is waited for by `_watch`, for a start can hang, too."""
         order, streams = self.order, self._streams
         flight = keeping.flight
-        await in_thread(lambda: check_folder(self._home, flight.folder or flight.cwd))
+        there = flight.folder or flight.cwd
+        await in_time(lambda: check_folder(self._home, there), FOLDER_ANSWERS, f"the folder {there}")
         if self._no_permissions:
             text = f"calls that match `defer` cannot be made to wait for a human: {self._no_permissions}"
             raise Refused("cannot_defer", text, where="defer")
@@ -503,7 +535,7 @@ class AttemptRunner(AttemptLife):
             last = await asyncio.to_thread(streams.last_line)  # megabytes, perhaps: the loop serves others
             denied = await self._denied(fresh=True)
             ended = dataclasses.replace(self._judge.by_itself(result, last, denied), denied=denied)
-            return await as_the_store_has_it(self.lease, self._with_place(ended))
+            return await as_the_store_has_it(self.lease, await self._with_place(ended))
 
         async def look() -> None:
             if handle.has_started:
@@ -522,19 +554,27 @@ class AttemptRunner(AttemptLife):
         """The calls that its program has refused so far; unless `fresh`, as of a few seconds ago."""
         since = math.inf if fresh else asyncio.get_running_loop().time() - _REFUSALS_KEPT
         denied = await self._streams.denied(not_before=since)
-        return self._placed(denied) if denied.count else denied
+        return await self._placed(denied) if denied.count else denied
 
-    def _placed(self, denied: Denied) -> Denied:
+    async def _placed(self, denied: Denied) -> Denied:
         """Refused calls with what a human should know who decides about them."""
-        folder = work_folder(self.order.folder) or Path(self.order.cwd)
-        return msgspec.structs.replace(denied, no_allow=why_no_hook(self.order.argv), work=place_of(folder))
+        order = self.order
 
-    def _with_place(self, ended: AttemptOutcome) -> AttemptOutcome:
+        def look() -> str:
+            return place_of(work_folder(order.folder) or Path(order.cwd))
+
+        try:
+            work = await in_time(look, FOLDER_ANSWERS, f"the folder {order.cwd}")
+        except Unavailable as error:
+            work = on_one_line(error.message)
+        return msgspec.structs.replace(denied, no_allow=why_no_hook(order.argv), work=work)
+
+    async def _with_place(self, ended: AttemptOutcome) -> AttemptOutcome:
         failure = ended.failure
         if failure is None or failure.denied is None or failure.denied.work:
             return ended
         denied = waiting_by_our_hook(failure.denied, self.order.defer)
-        placed = msgspec.structs.replace(failure, denied=self._placed(denied))
+        placed = msgspec.structs.replace(failure, denied=await self._placed(denied))
         if placed.denied is not None and (call := waiting_call(placed.denied)) is not None:
             reason = f"it waits for a permission: {call.text}"
             return dataclasses.replace(ended, end=End.ASKED, reason=reason, failure=placed)
@@ -570,7 +610,7 @@ class AttemptRunner(AttemptLife):
                 if ended.end is not End.IDLE:  # that was said after a last look already
                     await self._gathering.last_look()
                     ended = dataclasses.replace(ended, standing=self.standing)
-                await in_thread(lambda: keeping.keep_work(ended.reason))
+                await self._in_folder(lambda: keeping.keep_work(ended.reason), "snapshot")
                 await in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
         grace = max(self._grace - waited, 0)  # as it is now: a second order may have shortened it
@@ -599,7 +639,9 @@ class AttemptRunner(AttemptLife):
         if ended.end is not End.DONE or self._holder.last_word is not None:
             return ended
         alone = self._gathering.neighbour is None
-        ended = dataclasses.replace(ended, changed=await in_thread(keeping.count_changed) if alone else None)
+        ended = dataclasses.replace(
+            ended, changed=await self._in_folder(keeping.count_changed, "baseline") if alone else None
+        )
         is_asked = self.lease.granted.task.spec.origin is not None  # and what it answers is for who has asked it
         setting = "" if is_asked else self.order.ends_with_question
         if not asks_human(ended.message, ended.changed, own_worktree=bool(setting), setting=setting):
@@ -614,13 +656,13 @@ class AttemptRunner(AttemptLife):
         if running:
             left = await in_thread(lambda: note_survivors(self._home, keeping.flight, running, self._clock))
         elif ended.result is not None and not ended.result.proven:
-            await in_thread(lambda: _remark(keeping))
+            await self._in_folder(lambda: _remark(keeping), "beside")
         if ended.changed is None or ended.verification is not None:
-            await in_thread(lambda: keeping.note_folder(end=True))
+            await self._in_folder(lambda: keeping.note_folder(end=True), "baseline")
         if ended.denied.count:
             keeping.warn("denied", ended.warning)
         if ended.end is not End.DONE:
-            await in_thread(lambda: keeping.keep_work(ended.reason))
+            await self._in_folder(lambda: keeping.keep_work(ended.reason), "snapshot")
         told = ended.denied.count > 0 or keeping.receipt is not None or ended.verification is not None
         if told or ended.end is not End.DONE:
             ended = await in_thread(lambda: keeping.settled(ended))

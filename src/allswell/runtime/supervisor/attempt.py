@@ -50,7 +50,7 @@ from allswell.engine.ids import task_for_key
 from allswell.engine.lease import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
-from allswell.runtime.agents import CommandRun, FunctionRun, Running, find_function
+from allswell.runtime.agents import CommandRun, FunctionRun, Running, find_function, prepare_order
 from allswell.runtime.attempt import AttemptOutcome, SharedSampler
 from allswell.runtime.attempt.control import QuotaTracker
 from allswell.runtime.attempt.launch import OutputListeners, brief_for, has_refused_session, is_gone, told_of_warmth
@@ -65,13 +65,14 @@ from allswell.runtime.attempt.outcome import (
     was_taken_away,
 )
 from allswell.runtime.attempt.record import settled_alone
-from allswell.runtime.attempt.runner import in_thread
+from allswell.runtime.attempt.runner import FOLDER_ANSWERS, in_thread
 from allswell.runtime.attempt.warm import REFUSED
-from allswell.runtime.calls import is_async
+from allswell.runtime.calls import in_time, is_async
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, handed_over, met_limit, too_late
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
 from allswell.runtime.supervisor.usage import Accounts
 from allswell.runtime.supervisor.worktrees import ConflictingNeed, NeedWork, TaskTree, tree_for
+from allswell.runtime.workspace.worktree import in_worktree
 from allswell.timing.clock import look_at
 
 # The words in which an agent is asked for a check-in; both forms of the original protocol are understood (O2, O3).
@@ -319,14 +320,14 @@ class AttemptSupervisor:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
-            self._tree = await in_thread(lambda: tree_for(spec, lease, home))
+            self._tree = await in_worktree(lambda: tree_for(spec, lease, home))
             await self._tree.check_out()
         works = await self._needs_done()
         done = [work.need for work in works]
         if self._tree is not None:
             if self._plan.bring_needs and works:
                 done = await self._bring_needs(self._tree, works)
-            folder = self._tree.folder
+            folder = await in_worktree(partial(getattr, self._tree, "folder"))
         done = done[:_NEEDS_TOLD]
         if lease.attempt > 1 or lease.granted.task.spec.retry_of is not None:  # what was left is read from files
             brief = await in_thread(lambda: brief_for(spec, lease, home, folder, cold=cold, done=done))
@@ -338,9 +339,16 @@ class AttemptSupervisor:
         if spec.kind == "function" and is_async(find_function(spec)):
             self._run = FunctionRun(spec, brief, lease, home, started, self._clock)
         else:
+            try:
+                order = await in_time(
+                    partial(prepare_order, spec, brief, lease), FOLDER_ANSWERS, f"the folder {folder}"
+                )
+            except Unavailable:
+                brief.remove()  # it may still be writing
+                raise
             tower, quota = self._shared.tower, self._plan.quota
             self._run = CommandRun(
-                *(spec, brief, lease, home, listeners, started), tower=tower, quota=quota, report=self._report
+                *(spec, brief, order, lease, home, listeners, started), tower=tower, quota=quota, report=self._report
             )
         return self._run
 

@@ -25,7 +25,7 @@ from allswell.domain.lease.verification import shown, verify_of
 from allswell.domain.receipts.receipt import End
 from allswell.domain.task.model import TaskFilter
 from allswell.engine.watch import Watch
-from allswell.errors import AllswellError, Refused
+from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.attempt.orphans import OrphanedAttempt, repeat_reports, settle_left
 from allswell.runtime.attempt.verification import claim_to_verify, verify_left
 from allswell.runtime.deadlines import limits
@@ -33,6 +33,7 @@ from allswell.runtime.process import allowed_environment
 from allswell.runtime.process.leftovers import end_orphans
 from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan, give_back
 from allswell.runtime.supervisor.worktrees import bring_home_accepted
+from allswell.runtime.workspace.worktree import in_worktree
 
 _AGAIN = 10.0
 """Seconds between two looks at the worktrees of tasks that are done."""
@@ -104,7 +105,7 @@ class SupervisorRecovery:
     async def _bring_home(self, attended: Collection[TaskId]) -> None:
         """What lies in worktrees here of tasks that are done: answered on the page, or from elsewhere."""
         home = self._plan.home
-        names = await asyncio.to_thread(lambda: sorted(path.parent.name for path in home.worktrees.glob("t_*/.git")))
+        names = await in_worktree(lambda: sorted(path.parent.name for path in home.worktrees.glob("t_*/.git")))
         ids = tuple(TaskId(name) for name in names if name not in attended)[:_MOST]
         for row in await self._watch.tasks(TaskFilter(ids=ids, states=("done",), limit=_MOST)) if ids else ():
             receipt = await bring_home_accepted(home, row.task)
@@ -124,8 +125,12 @@ class SupervisorRecovery:
 
     async def _can_be_verified(self, one: OrphanedAttempt) -> bool:
         """Whether it said that it was done, nothing of it is left, and it was an agent of ours in a folder of ours."""
-        there = await asyncio.to_thread(Path(one.flight.cwd).is_dir)
-        if one.doubts or one.flight.agent not in self._slots or not there:
+        if one.doubts or one.flight.agent not in self._slots:
+            return False
+        try:
+            if not await in_worktree(Path(one.flight.cwd).is_dir):
+                return False
+        except Unavailable:
             return False
         try:
             _, held = await claim_to_verify(self._watch, one.flight.task)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -44,6 +45,7 @@ from allswell.runtime.workspace.worktree import (
     SandboxedCommands,
     Worktree,
     branch_of,
+    in_worktree,
     is_branch_name,
     make_worktree,
 )
@@ -84,9 +86,9 @@ class TaskTree:
         self._argv = spec.argv or (spec.function,)
         self._env = allowed_environment(spec.env, more=spec.pass_env)
 
-    @property
+    @cached_property
     def folder(self) -> str:
-        """Where its agent works: in the worktree, what the agent's folder is in the repository."""
+        """Where its agent works: in the worktree, what the agent's folder is in the repository. It blocks, once."""
         return str(self._tree.inside(self._cwd))
 
     async def check_out(self) -> None:
@@ -101,22 +103,22 @@ class TaskTree:
         `check` raises where the attempt is over already. What conflicts raises `ConflictingNeed` with everything as
         it was (`ask`), is left out (`leave`), or stays in the files with its marks (`keep`).
         """
-        commits, missing = await asyncio.to_thread(self._find, works)
+        commits, missing = await in_worktree(partial(self._find, works))
         if commits and not self._tree.has_begun:
             errands = self._tree.errands(self._env, agent=self._argv)
             await self._tree.undo(errands)
-            if await asyncio.to_thread(self._tree.is_behind) and await self._tree.remove_if_unused(errands):
-                self._tree = await asyncio.to_thread(_made, self._spec, self._lease, self._home)
+            if await in_worktree(self._tree.is_behind) and await self._tree.remove_if_unused(errands):
+                self._tree = await in_worktree(partial(_made, self._spec, self._lease, self._home))
                 await self._tree.check_out(errands)
             left = await self._tree.left(errands)
             if left.paths or left.head != f"ref: refs/heads/{self._tree.branch}":
                 missing |= dict.fromkeys(commits, "there was other work in the worktree already")
             else:
                 missing |= await self._merge(works, commits, errands, check, on_conflict)
-            await asyncio.to_thread(self._tree.follow_base, commits.values())
+            await in_worktree(partial(self._tree.follow_base, commits.values()))
             check()
             self._tree.begin(resolving=on_conflict == "keep")
-        is_merged = await asyncio.to_thread(self._tree.has_commits, commits)
+        is_merged = await in_worktree(partial(self._tree.has_commits, commits))
         return [
             need._replace(is_merged=True)
             if need.task in is_merged
@@ -153,16 +155,16 @@ class TaskTree:
     ) -> dict[TaskId, str]:
         """Merge in order what is not there yet; why some of it is missing."""
         tree, missing = self._tree, dict[TaskId, str]()
-        began = await asyncio.to_thread(head_of, tree.path)
+        began = await in_worktree(partial(head_of, tree.path))
         for need, _ in works:
             commit = commits.get(need.task)
             if commit is None:
                 continue
-            already = await asyncio.to_thread(tree.has_commits, {need.task: commit})
+            already = await in_worktree(partial(tree.has_commits, {need.task: commit}))
             if already:
                 continue
             check()
-            before = await asyncio.to_thread(head_of, tree.path)
+            before = await in_worktree(partial(head_of, tree.path))
             conflict = await tree.merge(errands, commit, _merge_message(self._lease.task, need))
             if conflict is None:
                 continue
@@ -185,9 +187,9 @@ class TaskTree:
             left = await tree.commit_rest(errands, message_for(self._lease.task, self._lease.name, self._lease.attempt))
         except AllswellError:  # it stays as it is, and is reported as it is
             left = await tree.left(errands)
-        stands = await asyncio.to_thread(tree.stands, left)
+        stands = await in_worktree(partial(tree.stands, left))
         if stands is None:
-            await asyncio.to_thread(tree.remove, with_branch=True)
+            await in_worktree(partial(tree.remove, with_branch=True))
             return outcome.receipt, outcome.receipt_path
         branch, changed = stands
         lease = self._lease
@@ -207,7 +209,7 @@ class TaskTree:
         receipt = advise(replace(receipt, warnings=outcome.warnings))
         path = await asyncio.to_thread(self._home.receipts.write, receipt)
         if branch.worktree is None:
-            await asyncio.to_thread(tree.remove)
+            await in_worktree(tree.remove)
         return receipt, path
 
 
@@ -258,24 +260,24 @@ async def bring_home_accepted(home: StateDir, task: Task, came: Verification | N
     kept = home.receipts.find(receipt_id(task.id, task.record.token))
     if task.role == RUN_ROLE or STATES[task.state] is not State.DONE or kept is None:
         return None
-    if kept.receipt.branch is not None or not await asyncio.to_thread((path / ".git").exists):
+    if kept.receipt.branch is not None or not await in_worktree((path / ".git").exists):
         return None  # it was brought home, with what could not be committed left where it is
-    tree = Worktree(_top(path), path, await asyncio.to_thread(branch_of, _top(path), path, task.name))
+    tree = await in_worktree(lambda: Worktree(_top(path), path, branch_of(_top(path), path, task.name)))
     errands = tree.errands(allowed_environment({}), agent=kept.receipt.argv, limit=COMMITTING)
     receipt = kept.receipt
     try:
         left = await tree.commit_rest(errands, message_for(task.id, task.name, receipt.attempt))
     except AllswellError:  # it stays as it is, and is reported as it is
         left = await tree.left(errands)
-    stands = await asyncio.to_thread(tree.stands, left)
+    stands = await in_worktree(partial(tree.stands, left))
     if stands is None:
-        await asyncio.to_thread(tree.remove, with_branch=True)
+        await in_worktree(partial(tree.remove, with_branch=True))
         return None
     branch, changed = stands
     told = advise(replace(receipt, branch=branch, verification=came or receipt.verification, changed=tuple(changed)))
     await asyncio.to_thread(home.receipts.write, told)
     if branch.worktree is None:
-        await asyncio.to_thread(tree.remove)
+        await in_worktree(tree.remove)
     return told
 
 

@@ -29,6 +29,7 @@ from allswell.domain.ids import file_name, is_file_name
 from allswell.domain.receipts.receipt import Change
 from allswell.domain.receipts.snapshot import (
     ObjectName,
+    OmissionReason,
     OmittedFile,
     SnapshotLimits,
     can_be_kept,
@@ -58,6 +59,7 @@ from allswell.timing.clock import Clock, SystemClock
 # the index of the repository stays as it is, byte for byte. Repositories inside are named, not entered.
 
 _STATUS = ("status", "--porcelain=v2", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all")
+_NO_TIME = "there was no time to look at everything"
 _FIELDS = {b"1": 8, b"u": 10}
 """How many fields stand before the path, by what a line begins with."""
 _GITLINK = b"160000"
@@ -107,14 +109,15 @@ def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> BaselineSc
     """Every file of a folder without git, open as `top`."""
     found = BaselineScan()
     left_out: list[OmittedFile] = []
-    for path in walk(top, left_out):
+    for path in walk(top, left_out, late):
         if late():
-            found.cut = "there was no time to look at everything"
+            found.cut = _NO_TIME
             break
         if not _take(found, top, path, most):
             break
     if left_out and not found.cut:
-        found.cut = f"{left_out[0].path} could not be looked into"
+        late_at = left_out[-1].why is OmissionReason.OUT_OF_TIME
+        found.cut = _NO_TIME if late_at else f"{left_out[0].path} could not be looked into"
     return found
 
 

@@ -199,6 +199,53 @@ def remove_file(path: Path) -> None:
         os.unlink(path.name, dir_fd=inside)
 
 
+def remove_tree(path: str | bytes | os.PathLike[str], inside: int | None = None) -> None:
+    """Remove a folder with all that is in it, however deep that goes: `shutil.rmtree` calls itself for each level.
+
+    Nothing is removed behind a mount, which stays; nor anywhere else, should a folder be moved meanwhile.
+    """
+    here = os.open(path, FOLDER, dir_fd=inside)
+    try:
+        way: list[tuple[str, os.stat_result, list[str]]] = []
+        """From the top down: the folder that was entered, what it lies in, and what else is to be removed there."""
+        left = _without_files(here)
+        while way or left:
+            if left:
+                name = left.pop()
+                try:
+                    os.rmdir(name, dir_fd=here)  # which a mount refuses, however it looks inside
+                    continue
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                way.append((name, os.fstat(here), left))
+                below = os.open(name, FOLDER, dir_fd=here)
+                os.close(here)
+                here = below
+                left = _without_files(here)
+            else:
+                name, before, left = way.pop()
+                above = os.open("..", FOLDER, dir_fd=here)
+                os.close(here)
+                here = above
+                if not os.path.samestat(os.fstat(here), before):
+                    raise OSError(errno.EBUSY, "it was moved while it was removed", name)
+                os.rmdir(name, dir_fd=here)
+    finally:
+        os.close(here)
+    os.rmdir(path, dir_fd=inside)
+
+
+def _without_files(folder: int) -> list[str]:
+    """Remove the files of an open folder; the folders in it."""
+    with os.scandir(folder) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in listed:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in listed if is_folder]
+
+
 def write_all(opened: int, content: bytes) -> None:
     """Write all of it: a disk that is nearly full takes a part, and says why only when it is given the rest."""
     left = memoryview(content)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -44,6 +43,7 @@ from allswell.runtime.workspace.files import (
     own_folder,
     parent_of,
     read_file,
+    remove_tree,
     replace_file,
     write_all,
 )
@@ -334,8 +334,10 @@ def take_folder(
     earlier = latest(place)
     before = None if earlier is None else _readable(place / str(earlier))
     listed = None if only is None else list(only)
-    if earlier is not None and before is not None and _still_so(folder, before, listed, (*left_out, *notes)):
-        return manifest_to_snapshot(place, earlier, before, folder)
+    if earlier is not None and before is not None:
+        same = _still_so(folder, before, listed, (*left_out, *notes), order.late)
+        if same or order.late():  # of a folder that takes so long to look at, another one would hold nothing
+            return manifest_to_snapshot(place, earlier, before, folder)
     try:
         make_state_folder(order.home)
         ours = open_folder(place, make=True)
@@ -354,11 +356,10 @@ def take_folder(
             seen.left_out += left_out
             made = seen.manifest(folder, order, notes)
             if earlier is not None and before is not None and before.digest() == made.digest():
-                shutil.rmtree(draft, dir_fd=ours)
+                remove_tree(draft, ours)
                 return manifest_to_snapshot(place, earlier, before, folder)
             replace_file(place / draft / "manifest.json", msgspec.json.encode(made))
-            for _, _, _, inner in os.fwalk(draft, dir_fd=ours):
-                os.fsync(inner)
+            _flush_folders(draft, ours)
             number = _number(draft, ours, (earlier or 0) + 1)
         finally:
             os.close(ours)
@@ -367,7 +368,13 @@ def take_folder(
     return manifest_to_snapshot(place, number, made, folder)
 
 
-def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tuple[OmittedFile | str, ...]) -> bool:
+def _still_so(
+    folder: Path,
+    before: Manifest,
+    only: list[bytes] | None,
+    said: tuple[OmittedFile | str, ...],
+    late: Callable[[], bool],
+) -> bool:
     """Whether every file is as the last snapshot of this attempt has it, by its inode and times, and nothing is new."""
     if before.torn or any(one not in (*before.left_out, *before.notes) for one in said):
         return False
@@ -377,7 +384,9 @@ def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tu
     top = _open(folder)
     try:
         shut: list[OmittedFile] = []
-        for path in walk(top, shut) if only is None else only:
+        for path in walk(top, shut, late) if only is None else only:
+            if late():
+                return False
             one = known.pop(path, None)
             if one is None and path in missing:
                 continue
@@ -390,6 +399,22 @@ def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tu
     finally:
         os.close(top)
     return not known and all(one in before.left_out for one in shut)
+
+
+def _flush_folders(name: str, inside: int) -> None:
+    """Flush a folder of ours and all below it; `os.fwalk` calls itself for each level."""
+    waiting = [[name.encode()]]
+    while waiting:
+        place = waiting.pop()
+        opened = descend(inside, place)
+        try:
+            with os.scandir(opened) as entries:
+                waiting += [
+                    [*place, os.fsencode(entry.name)] for entry in entries if entry.is_dir(follow_symlinks=False)
+                ]
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def _readable(place: Path) -> Manifest | None:
@@ -447,7 +472,7 @@ class _Scan:
 
     def run(self, only: Iterable[bytes] | None) -> _SeenFile:
         seen = self._seen
-        self._look(walk(self._top, seen.left_out) if only is None else only)
+        self._look(walk(self._top, seen.left_out, self._order.late) if only is None else only)
         # What the attempt has touched comes before what it found.
         candidates = (
             Candidate(path, one.st_size, tracked=one.st_ctime_ns >= self._began) for path, one in self._to_read.items()

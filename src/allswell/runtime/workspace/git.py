@@ -16,12 +16,14 @@ import os
 import pwd
 import re
 import select
+import selectors
 import shutil
 import signal
 import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -310,10 +312,14 @@ _KNOWN: dict[tuple[object, ...], dict[str, str]] = {}
 _KNOWN_MOST = 256
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_INDEX_MOST = 1 << 30
-"""Bytes of an index: a million files take a tenth of it."""
+_INDEX_MOST = 256 << 20
+"""Bytes of an index: a million files take half of it."""
+_ANSWER_MOST = 256 << 20
+"""Bytes that one call of git may answer: an agent can make millions of files with long names in seconds, and what is
+read is held in the memory of a supervisor that watches others, too."""
 _RULES_MOST = 1 << 20
 """Bytes of a file that says what of a sparse checkout is there."""
+_PIECE = 1 << 20
 _AFTER_KILL = 2.0  # seconds; a process that even SIGKILL does not end (a dead network disk) is abandoned
 
 
@@ -395,18 +401,18 @@ class Git:
             os.chown(folder, user if writes else -1, group)
             folder.chmod(0o700 if writes else 0o710)  # what is not listed is found by its digest alone
 
-    def copy_index(self) -> bool:
+    def copy_index(self, most: int = _INDEX_MOST) -> bool:
         """Copy the repository's index to ours, with its time stamp, by which git knows what is as young; False: none.
 
         What stands in its place may be anything that whoever works here has put there: only a file of the repository's
         owner is copied, and no link is followed. `GitFailed` for anything else.
         """
         try:
-            return self._copy_index()
+            return self._copy_index(most)
         except OSError as error:
             raise GitFailed(f"the index cannot be copied: {error}") from error
 
-    def _copy_index(self) -> bool:
+    def _copy_index(self, most: int) -> bool:
         try:
             opened = os.open(os.path.join(self.git_dir, b"index"), _PLAIN)
         except FileNotFoundError:
@@ -415,7 +421,7 @@ class Git:
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode) or (self.owner is not None and status.st_uid != self.owner[0]):
                 raise OSError(errno.EPERM, "something else is in its place")
-            if status.st_size > _INDEX_MOST:
+            if status.st_size > most:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             self.index.unlink(missing_ok=True)
             with open(os.open(self.index, os.O_WRONLY | _NEW, 0o644), "wb") as ours:
@@ -601,9 +607,11 @@ class Git:
         pipe = subprocess.PIPE
         process = self._start(arguments, pipe, pipe, pipe, extra)
         try:
-            out, said = process.communicate(stdin, timeout=self.timeout / 1_000)
-        except subprocess.TimeoutExpired as error:
+            out, said = _talk(process, stdin, self.timeout / 1_000)
+        except TimeoutError as error:
             raise GitFailed(f"git {_verb(arguments)} did not answer within {self.timeout} ms and was killed") from error
+        except OverflowError as error:
+            raise GitFailed(f"git {_verb(arguments)} had more than {_ANSWER_MOST >> 20} MB to say") from error
         finally:
             end(process)
         complaints = said.decode("utf-8", "backslashreplace").splitlines()
@@ -653,6 +661,41 @@ class Git:
                 yield io.BufferedReader(_TimedPipe(process.stdout, self.timeout), 1 << 16)
         finally:
             end(process)
+
+
+def _talk(process: subprocess.Popen[bytes], given: bytes, seconds: float) -> tuple[bytes, bytes]:
+    """Give a process its input, and read what it answers and complains of, until it has ended.
+
+    `TimeoutError` where that takes longer, `OverflowError` where it is more than is read: the caller ends it then.
+    """
+    end, left = time.monotonic() + seconds, memoryview(given)
+    texts: dict[object, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+    with selectors.DefaultSelector() as waiting:
+        for pipe, event in ((process.stdin, selectors.EVENT_WRITE), *((one, selectors.EVENT_READ) for one in texts)):
+            waiting.register(pipe, event)  # type: ignore[arg-type]  # all three are pipes
+        while waiting.get_map():
+            rest = end - time.monotonic()
+            ready = waiting.select(rest) if rest > 0 else []  # who answers bit by bit, without a pause, has no longer
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                if key.fileobj is process.stdin:
+                    with contextlib.suppress(BrokenPipeError):
+                        left = left[os.write(key.fd, left[: select.PIPE_BUF]) :] if left else left
+                        if left:
+                            continue
+                elif piece := os.read(key.fd, _PIECE):
+                    texts[key.fileobj] += piece
+                    if len(texts[key.fileobj]) > _ANSWER_MOST:
+                        raise OverflowError
+                    continue
+                waiting.unregister(key.fileobj)
+                key.fileobj.close()  # type: ignore[union-attr]
+    try:
+        process.wait(max(end - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    return bytes(texts[process.stdout]), bytes(texts[process.stderr])
 
 
 class _TimedPipe(io.RawIOBase):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import stat
@@ -224,6 +225,13 @@ class _Stream:
 GITLINK = b"160000"
 DEEPEST = 20
 """Repositories inside repositories; an agent that copies its folder into itself must not keep us for ever."""
+_INDEXES_MOST = 64 << 20
+"""Bytes of the indexes of all repositories inside: they are held in memory, and one of a gigabyte without content costs
+an agent nothing. What is beyond is taken as a plain folder."""
+_NAMES_MOST = 128 << 20
+"""Bytes of all names that a walk goes through, with the folders before them: they are held in memory."""
+_ENTRIES_MOST = 1_000_000
+"""Entries of one folder that are looked at."""
 _UNSET = (b"unset", b"unspecified")
 _SHUT = re.compile(r"warning: could not open directory '(.*?)/?': (.*)")
 
@@ -277,7 +285,7 @@ def survey(git: Git, top: int, found: Survey, late: Callable[[], bool]) -> None:
     """Look over the working tree of `git`, open as `top`; once `late`, into no further repository inside."""
     _one(git, top, found)
     found.clean = {}  # the copied index has them
-    waiting = [(path, 1) for path in _take_nested(found)]
+    waiting, room = [(path, 1) for path in _take_nested(found)], _INDEXES_MOST
     while waiting:
         path, depth = waiting.pop()
         if late() or depth > DEEPEST:
@@ -285,7 +293,8 @@ def survey(git: Git, top: int, found: Survey, late: Callable[[], bool]) -> None:
             continue
         corner = git.scratch.parent / f"nested{len(found.nested)}"
         corner.mkdir(mode=0o700)
-        inner = _inside(git, top, path, corner)
+        inner = _inside(git, top, path, corner, room, late)
+        room -= len(inner.raw_index or b"")
         waiting += [(path + b"/" + deeper, depth + 1) for deeper in _take_nested(inner)]
         _take_over(found, path, inner)
     found.nested.sort(key=lambda nested: nested.path)
@@ -310,46 +319,63 @@ def _take_over(found: Survey, path: bytes, inner: Survey) -> None:
     found.notes += [f"{spell(path)}: {note}" for note in inner.notes]
 
 
-def _inside(outer: Git, top: int, path: bytes, scratch: Path) -> Survey:
+def _inside(outer: Git, top: int, path: bytes, scratch: Path, room: int, late: Callable[[], bool]) -> Survey:
     try:
         folder = descend(top, path.split(b"/"))
     except OSError as error:
         return Survey(left_out=[refused(b"", error)])
     try:
         found = Survey()
-        _one(Git(os.path.join(outer.top, path), timeout=outer.timeout, scratch=scratch), folder, found)
+        git = Git(os.path.join(outer.top, path), timeout=outer.timeout, scratch=scratch)
+        _one(git, folder, found, room)
+        git.index.unlink(missing_ok=True)
     except GitFailed as failed:
         found = Survey(notes=[f"taken as a plain folder: {failed.message}"])
-        for name in walk(folder, found.left_out):
+        for name in walk(folder, found.left_out, late):
             _add(found, folder, name)
     finally:
         os.close(folder)
     return found
 
 
-def walk(top: int, left_out: list[OmittedFile]) -> Iterator[bytes]:
-    """Every file below an open folder that a snapshot may hold, links not followed, in a fixed order."""
-    waiting = [b""]
+def walk(top: int, left_out: list[OmittedFile], late: Callable[[], bool]) -> Iterator[bytes]:
+    """Every file below an open folder that a snapshot may hold, links not followed, in a fixed order.
+
+    Once it is `late`, or the names together are too long, no further folder is looked into, which is noted.
+    """
+    waiting, room = [b""], _NAMES_MOST
+
+    def over() -> bool:
+        return room <= 0 or late()
+
     while waiting:
         place = waiting.pop()
         try:
-            names, folders = _look_into(place, top)
+            names, folders = ([], []) if over() else _look_into(place, top, over)
         except OSError as error:
             left_out.append(refused(place + b"/", error))
             continue
+        room -= sum(len(place) + 1 + len(name) for name in (*names, *folders))
         for name in names:
             path = place + b"/" + name if place else name
             if can_be_kept(path):
                 yield path
+        if over():
+            more = f"and {len(waiting)} more folders" if waiting else ""
+            left_out.append(OmittedFile(f"{spell(place)}/", OmissionReason.OUT_OF_TIME, more))
+            return
         waiting += [place + b"/" + name if place else name for name in reversed(folders)]
 
 
-def _look_into(place: bytes, top: int) -> tuple[list[bytes], list[bytes]]:
+def _look_into(place: bytes, top: int, over: Callable[[], bool]) -> tuple[list[bytes], list[bytes]]:
     """The names of files and links in a folder, and of the folders that are looked into."""
     opened = descend(top, place.split(b"/") if place else [])
     try:
         with os.scandir(opened) as entries:
-            found = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries)
+            found = sorted(
+                (os.fsencode(entry.name), entry.is_dir(follow_symlinks=False))
+                for entry in itertools.takewhile(lambda _: not over(), itertools.islice(entries, _ENTRIES_MOST))
+            )
     finally:
         os.close(opened)
     names = [name for name, is_folder in found if not is_folder]
@@ -387,10 +413,10 @@ def _note_mode(found: Survey, path: bytes, status: os.stat_result) -> None:
         found.modes[path] = stat.S_IMODE(status.st_mode)
 
 
-def _one(git: Git, top: int, found: Survey) -> None:
-    """One repository, without those inside it, which it names."""
+def _one(git: Git, top: int, found: Survey, room: int | None = None) -> None:
+    """One repository, without those inside it, which it names; its index may have so many bytes."""
     found.head = _head(git)
-    found.raw_index = _copy_index(git, found)
+    found.raw_index = _copy_index(git, found, room)
     entries = _read_index(git, top, found)
     for path in _changed(git, entries):
         del entries[path]
@@ -419,9 +445,9 @@ def _head(git: Git) -> str | None:
     return git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", good=(0, 1, 128)).decode().strip() or None
 
 
-def _copy_index(git: Git, found: Survey) -> bytes | None:
+def _copy_index(git: Git, found: Survey, room: int | None) -> bytes | None:
     """Work on a copy from here on; one that git cannot read is kept as it is, and HEAD is looked at in its place."""
-    if not git.copy_index():
+    if not (git.copy_index() if room is None else git.copy_index(room)):
         return None
     raw = git.read_scratch(git.index.name)
     try:

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import stat
 import tempfile
 import unicodedata
@@ -29,6 +28,7 @@ from allswell.domain.agents.handover import BaseMoved
 from allswell.domain.receipts.receipt import Branch, Change
 from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
+from allswell.runtime.calls import in_time
 from allswell.runtime.process import KEEPER, Handle, ProcessResult, WardenCommand, find_program
 from allswell.runtime.workspace.files import (
     FOLDER,
@@ -39,6 +39,7 @@ from allswell.runtime.workspace.files import (
     parent_of,
     read_file,
     remove_file,
+    remove_tree,
     replace_file,
     write_all,
     write_file,
@@ -171,6 +172,11 @@ _NAME = 200
 _OURS = {"user.name": "Allswell", "user.email": "allswell@localhost"}
 
 
+async def in_worktree(work: Callable[[], K]) -> K:
+    """What a look into a worktree shows, or a change to it, in a thread; `Unavailable` where that does not answer."""
+    return await in_time(work, 2 * GIT_LIMIT / 1_000, "the worktree")
+
+
 @dataclass(frozen=True)
 class LeftoverWork:
     """What stands in a worktree that is not committed: paths by how git tells them."""
@@ -249,26 +255,31 @@ class Worktree:
 
     async def check_out(self, errands: SandboxedCommands) -> None:
         """Put the files of its commit into it, unless that was done."""
-        own = self.own_git_dir()
-        if not (own / "index").exists():  # which git writes last: a checkout that was cut off is done again
-            (own / "index.lock").unlink(missing_ok=True)
+
+        def is_there() -> bool:
+            own = self.own_git_dir()
+            found = (own / "index").exists()  # which git writes last: a checkout that was cut off is done again
+            if not found:
+                (own / "index.lock").unlink(missing_ok=True)
+            return found
+
+        if not await in_worktree(is_there):
             await self.run(errands, "reset", "--hard", "-q")
 
     async def run(self, errands: SandboxedCommands, *words: str) -> bytes:
         """What a call of git in it answers; `Unavailable` if it does not end well."""
-        return await errands.run(*self._git(self.own_git_dir()), *words)
+        return await errands.run(*self._git(await in_worktree(self.own_git_dir)), *words)
 
     async def left(self, errands: SandboxedCommands) -> LeftoverWork:
         """What is not committed, or committed in a submodule and nowhere else."""
-        own = self.own_git_dir()
-        (own / "index.lock").unlink(missing_ok=True)  # of an agent that was ended: nobody else works here
+        own = await in_worktree(self._unlock)
         await self._uncover(errands)
         said = (await self.run(errands, *_STATUS)).decode("utf-8", "surrogateescape")
         paths = {line[3:]: line[:2] for line in said.split("\0") if line}
         for name in await self._submodules(errands, own):
             paths.pop(name, None)
             paths[f"{name}/"] = _INSIDE
-        head = (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace")
+        head = await in_worktree(lambda: (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace"))
         return LeftoverWork(
             {path: how for path, how in paths.items() if can_be_kept(os.fsencode(path.rstrip("/")))}, head
         )
@@ -283,9 +294,9 @@ class Worktree:
         inside = found.repositories
         if found.head != _HEADS + self.branch or len(inside) == len(found.paths):
             return found
-        if found.conflicts and not (self._note() == _RESOLVING and await asyncio.to_thread(self._is_resolved, found)):
+        if found.conflicts and not (self._note() == _RESOLVING and await in_worktree(lambda: self._is_resolved(found))):
             return found
-        git = self._git(self.own_git_dir())
+        git = self._git(await in_worktree(self._unlock))
         but = [f":(exclude,literal){path.rstrip('/')}" for path in inside]
         with contextlib.suppress(Unavailable):  # a file that cannot be read costs that file, and is told as left
             await errands.run(*git, "add", "-A", "--ignore-errors", "--", ".", *but)
@@ -302,7 +313,7 @@ class Worktree:
         with contextlib.suppress(Unavailable):
             listed = [one.partition(b" ") for one in (await self.run(errands, "ls-files", "-z", "-v")).split(b"\0")]
             skipped = [os.fsdecode(path) for tag, _, path in listed if tag in (b"S", b"s")]
-            there = await asyncio.to_thread(lambda: [path for path in skipped if os.path.lexists(self.path / path)])
+            there = await in_worktree(lambda: [path for path in skipped if os.path.lexists(self.path / path)])
             for at in range(0, len(there), _PATHS_AT_ONCE):
                 await self.run(errands, "update-index", "--no-skip-worktree", "--", *there[at : at + _PATHS_AT_ONCE])
             if any(tag.islower() for tag, _, _ in listed):
@@ -314,7 +325,7 @@ class Worktree:
         They lie in the worktree's own part of the repository, and would be removed with it.
         """
         found = []
-        for module in await asyncio.to_thread(_modules, own / "modules"):
+        for module in await in_worktree(lambda: _modules(own / "modules")):
             words = ("rev-list", "-n", "1", "--exclude=refs/tags/*", "--all", "HEAD", "--not", "--remotes")
             try:
                 only_here = await errands.run("git", f"--git-dir={module}", *QUIET, *words)
@@ -323,6 +334,12 @@ class Worktree:
             if only_here:
                 found.append(str(module.relative_to(own / "modules")))
         return found
+
+    def _unlock(self) -> Path:
+        """Its folder in the repository, without the lock of an agent that was ended: nobody else works here."""
+        own = self.own_git_dir()
+        (own / "index.lock").unlink(missing_ok=True)
+        return own
 
     def _git(self, own: Path) -> tuple[str, ...]:
         # A repository that comes from a disk that knows no case says so on ours as well: `A` would be taken for `a`.
@@ -353,7 +370,7 @@ class Worktree:
         """
         replace_file(self._needs, f"{_MERGING} {commit}".encode())
         try:
-            identity = await self._identity(errands, self._git(self.own_git_dir()))
+            identity = await self._identity(errands, self._git(await in_worktree(self.own_git_dir)))
             await self.run(errands, *identity, *_MERGE, "-m", message, commit)
         except Unavailable as error:
             return MergeConflict(error.message, await self.unmerged(errands))
@@ -372,7 +389,7 @@ class Worktree:
         state, _, commit = self._note().partition(" ")
         if state != _MERGING or not re.match(OBJECT, commit):
             return
-        (self.own_git_dir() / "index.lock").unlink(missing_ok=True)
+        await in_worktree(self._unlock)
         await self.run(errands, "read-tree", "--reset", "-u", commit)
         await self.run(errands, "reset", "--hard", "-q", to)
         remove_file(self._needs)
@@ -462,9 +479,9 @@ class Worktree:
         try:
             left = await self.left(errands)
             built = await self.run(errands, *_STATUS, "--ignored")
-            if left.paths or built or await asyncio.to_thread(self.stands, left) is not None:
+            if left.paths or built or await in_worktree(lambda: self.stands(left)) is not None:
                 return False
-            await asyncio.to_thread(self.remove, with_branch=True)
+            await in_worktree(lambda: self.remove(with_branch=True))
         except (Unavailable, Refused, OSError):
             return False
         return True
@@ -623,7 +640,8 @@ def add_worktree(git: Git, path: Path, *words: str) -> None:
         finally:
             os.close(folder)
     except BaseException as error:
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(path)
         if isinstance(error, OSError):
             raise GitFailed(f"the worktree {path} cannot be put into the repository: {error}") from error
         raise
@@ -642,8 +660,8 @@ def remove_worktree(git: Git, path: Path, name: str) -> None:
                     raise GitFailed(f"{path} is locked; run: git worktree unlock {path}")
             finally:
                 os.close(folder)
-            shutil.rmtree(path)
-            shutil.rmtree(name, dir_fd=places)
+            remove_tree(path)
+            remove_tree(name, places)
     except OSError as error:
         raise GitFailed(f"the worktree {path} cannot be removed: {error}") from error
 
@@ -719,7 +737,7 @@ def _check_free(places: int, target: bytes, words: Sequence[str]) -> None:
             if said == os.path.join(target, b".git"):
                 if "--force" not in words or _is_locked(folder):
                     raise GitFailed(f"{os.fsdecode(target)} is registered as a worktree already")
-                shutil.rmtree(name, dir_fd=places)
+                remove_tree(name, places)
             elif "--force" not in words and (read_small(b"HEAD", inside=folder) or b"").strip() == os.fsencode(
                 f"{_HEADS}{words[-1]}"
             ):
