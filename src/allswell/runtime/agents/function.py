@@ -256,7 +256,13 @@ ABANDONED: dict[asyncio.Future[Any], None] = {}
 """Functions that would not be cancelled and still run: a program that ends must not wait for them."""
 
 
-def _let_go(work: asyncio.Future[Any]) -> None:
+def let_go(work: asyncio.Future[Any]) -> None:
+    """Wait no more for a function that would not be cancelled."""
+    ABANDONED[work] = None
+    work.add_done_callback(_forget)
+
+
+def _forget(work: asyncio.Future[Any]) -> None:
     ABANDONED.pop(work, None)
     if not work.cancelled():
         work.exception()  # heard, so that nobody complains
@@ -423,5 +429,4 @@ class FunctionRun(AttemptLife):
                 if not work.cancelled():
                     work.exception()  # heard, so that nobody complains
                 return
-        ABANDONED[work] = None
-        work.add_done_callback(_let_go)
+        let_go(work)
