@@ -26,10 +26,9 @@ from allswell.flows.run.context import RunContext, StepOutcome
 from allswell.flows.run.plan import MemberJob
 from allswell.flows.run.timeouts import BaselineNotes, Capturing, TimeoutCut
 from allswell.flows.spec import Function
-from allswell.runtime.agents.function import FunctionCall, let_go, load_function
+from allswell.runtime.agents.function import FunctionLife, load_function
 from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.launch import PLACE, LaunchSpec
-from allswell.runtime.attempt.runner import AttemptLife
 from allswell.runtime.call_timeouts import CallTimeout, CallTimeouts
 from allswell.runtime.calls import contained, left
 from allswell.runtime.deadlines import limits, run, step
@@ -45,7 +44,7 @@ def find_function(named: Function, folder: str) -> Callable[..., object]:
     return load_function(whole, folder, where=whole)
 
 
-class FunctionWork(AttemptLife):
+class FunctionWork(FunctionLife):
     """One call of a function, inside a scope with the step's limit; at that limit the scope ends it."""
 
     def __init__(
@@ -63,13 +62,12 @@ class FunctionWork(AttemptLife):
         if lease.verify:
             env = allowed_environment({**job.env, "ALLSWELL_STEP": job.id})
             order = dataclasses.replace(order, env=env, verify=() if job.verify is None else job.verify.argv)
-        super().__init__(order, lease, site.clock)
+        super().__init__(order, lease, site.clock, handover, bodies=True)
         self._handover = handover
         self._job = job
         self._work = work
         self._site = site
         self._number = job.tried + lease.attempt
-        self._call = FunctionCall(f"{lease.task}.{lease.attempt}", handover)
         self._ledger = self._call.ledger
         self._capturing = capturing
         self._limit = cut
@@ -170,26 +168,7 @@ class FunctionWork(AttemptLife):
         recorded = self._timeouts.begin()  # which the call inherits
         working = self._call.begin(run(scope, contained(function), **inputs))
         self._timeouts.end(recorded)
-        working.add_done_callback(lambda _: self._news.fire())
-        self.lease.on_end = self._news.fire
-
-        async def by_itself() -> AttemptOutcome | None:
-            return self._judge.so(End.DONE, "it has ended") if working.done() else None
-
-        ended = await self._judge.watch(self._news, by_itself)
-        if ended.end is not End.TIMEOUT:  # at its limit its scope cancels it, and gives it up when the grace is over
-            working.cancel(ended.reason)
-        while not working.done():
-            if self._stopped and not self._grace:  # at once: nobody waits for it any more
-                let_go(working)
-                return ended
-            await self._news.listen().wait()
-        return await self._ended(working, scope, ended)
-
-    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
-        """Order the stop; with no grace, nobody waits for the call any more."""
-        super().stop(reason, end, grace=grace)
-        self._news.fire()
+        return await self._ended(working, scope, await self._watched(working, scope))
 
     async def _ended(self, working: asyncio.Future[object], scope: Scope, ended: AttemptOutcome) -> AttemptOutcome:
         """How the attempt ended, by what the call came to."""
@@ -198,7 +177,8 @@ class FunctionWork(AttemptLife):
         except asyncio.CancelledError as cancelled:
             if ended.end not in (End.DONE, End.TIMEOUT):
                 return ended
-            return await self._limit_reached(scope) if scope.expired else self._raised(left(cancelled))
+            late = scope.expired or ended.end is End.TIMEOUT
+            return await self._limit_reached(scope) if late else self._raised(left(cancelled))
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is how the step ended
             if scope.expired:  # what it raises in its grace comes of that: a tool that was ended, a cancel
                 return await self._limit_reached(scope, error)
