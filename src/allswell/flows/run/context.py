@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -25,19 +25,14 @@ from allswell.flows.run.plan import MemberJob
 from allswell.flows.run.timeouts import BaselineNotes, TimeoutCut
 from allswell.runtime.workspace.files import stamp
 from allswell.timing.clock import Clock
+from allswell.timing.loops import in_thread
 
-T = TypeVar("T")
 _KEEPERS = 2
 """How many threads write receipts: while one waits for the disk, the other writes the next group."""
 _TOGETHER = 64
 """How many receipts one of them writes and flushes together."""
 GRACE = 10_000
 """Milliseconds between SIGTERM and SIGKILL."""
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Do what blocks in a thread."""
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 @dataclass

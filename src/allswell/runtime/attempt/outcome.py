@@ -32,6 +32,7 @@ from allswell.runtime.attempt.launch import AttemptOutcome
 from allswell.runtime.attempt.record import FlightFile, InFlightRecord, KeptCommand, flight_of, take_off
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.loops import in_thread
 
 T = TypeVar("T")
 _AGAIN = 1.0
@@ -116,7 +117,7 @@ class OutcomeReport:
         if command not in self._pending:
             self._pending.append(command)
             self._commands.append(command)
-            await asyncio.get_running_loop().run_in_executor(None, self._keep)
+            await in_thread(self._keep)
         try:
             answer = await self._answer(command)
         except Unavailable:
