@@ -384,7 +384,7 @@ def tell(context: CliContext, ran: RunOutcome, retries: int) -> None:
 def end_lines(receipt: Receipt, *, attempts: int, retries: int, asked: bool) -> list[str]:
     """The end of a command, for whoever sat before it; `asked`: a human has to decide now."""
     lines = [_cause(receipt, attempts, retries, asked=asked)]
-    if receipt.status in _BY_ITSELF and not _files(receipt) and not are_changes_untold(receipt) and not asked:
+    if receipt.status in _BY_ITSELF and not receipt.files and not are_changes_untold(receipt) and not asked:
         return lines
     # What failed a verification was shown then, and a verdict of idleness quotes the last line itself.
     said = "" if receipt.status in (End.UNVERIFIED, End.IDLE) else last_line(receipt)
@@ -434,13 +434,9 @@ def _progress(receipt: Receipt) -> str:
     return f"the last sign of progress was {felt(ago)} before: {plain(last.what)}"
 
 
-def _files(receipt: Receipt) -> int:
-    return len(receipt.changed) + receipt.changed_more
-
-
 def kept(receipt: Receipt) -> str:
     """What an attempt changed, and that it is kept; nothing where that cannot be told."""
-    snapshot, count = receipt.snapshot, _files(receipt)
+    snapshot, count = receipt.snapshot, receipt.files
     if snapshot is None:
         return ""
     if not count and not are_changes_untold(receipt):
