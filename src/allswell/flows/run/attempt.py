@@ -41,7 +41,7 @@ from allswell.flows.run.timeouts import Capturing
 from allswell.flows.spec import AgentPrompt, Function, Lookup, OutputSpec, RunCommand, ValueReference, fill, fill_text
 from allswell.runtime.attempt import AttemptLimits, order_for
 from allswell.runtime.attempt.launch import PLACE, LaunchSpec, handover_of, shortened
-from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.attempt.outcome import OutcomeReport, past_limit
 from allswell.runtime.attempt.warm import last_receipt
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import stamp
@@ -150,7 +150,6 @@ def git_place(folder: Path) -> tuple[str | None, str | None] | None:
 
 _SETTLING = 10.0
 """Seconds in which the store must have noticed that an attempt's time is up."""
-_LOOK = 0.02
 _LIMIT_NEAR = 1_000
 """Milliseconds by which the store's clock may be behind ours when a limit is reached."""
 
@@ -498,17 +497,8 @@ class StepAttempt:
 
     async def _followed(self) -> FinalAction:
         """What really follows a timeout: read off the task, once the store has ended the attempt."""
-        end = asyncio.get_running_loop().time() + _SETTLING
-        while True:
-            row = await self.site.watch.task(self.lease.task)
-            if row is None:
-                return FinalAction.FAIL
-            if row.lease is None or row.lease.token != self.lease.token:
-                break
-            if asyncio.get_running_loop().time() >= end:
-                return FinalAction.RETRY
-            await asyncio.sleep(_LOOK)
-        if row.task.state != OPEN:
+        row = await past_limit(self.site.watch, self.lease, _SETTLING)
+        if row is None or row.task.state != OPEN:
             return FinalAction.FAIL
         waits = any(wait.kind == "question" for wait in row.waits)
         return FinalAction.ESCALATE if waits else FinalAction.RETRY
