@@ -37,7 +37,6 @@ from allswell.runtime.process import (
     find_program,
 )
 from allswell.runtime.propagation import deadline_environment
-from allswell.timing.loops import in_thread
 from allswell.timing.scopes import Scope, ScopeTimeout, end_of, expire
 from allswell.timing.tracing import trace_environment
 
@@ -224,7 +223,7 @@ class _ToolCall:
     async def run(self, scope: LimitedScope) -> ToolResult:
         """Until it ends, or is ended."""
         if not KEEPER.running:
-            await in_thread(KEEPER.ensure)
+            await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         with Handle(self._command(scope)) as handle:
             try:
                 return self._result(await handle.ended())

@@ -40,11 +40,6 @@ _DO = (
 )
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Do what blocks in a thread of the loop's."""
-    return await asyncio.get_running_loop().run_in_executor(None, work)
-
-
 def refuse_trio() -> None:
     """Raise `Refused` in code that trio runs; threads that trio has started are threads like any other."""
     trio = sys.modules.get("trio")

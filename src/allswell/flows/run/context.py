@@ -23,9 +23,9 @@ from allswell.engine.watch import Watch
 from allswell.flows.run.folder import FlowEvent, RunBase
 from allswell.flows.run.plan import MemberJob
 from allswell.flows.run.timeouts import BaselineNotes, TimeoutCut
+from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.workspace.files import stamp
 from allswell.timing.clock import Clock
-from allswell.timing.loops import in_thread
 
 _KEEPERS = 2
 """How many threads write receipts: while one waits for the disk, the other writes the next group."""

@@ -40,7 +40,7 @@ from allswell.runtime.agent_socket import say
 from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
 from allswell.runtime.attempt.launch import Brief, LaunchSpec
 from allswell.runtime.attempt.record import settled_alone
-from allswell.runtime.attempt.runner import AttemptLife
+from allswell.runtime.attempt.runner import AttemptLife, in_thread
 from allswell.runtime.calls import contained
 from allswell.runtime.guard.transport import ExchangeLedger, expense_of, in_ledger
 from allswell.runtime.process import allowed_environment
@@ -48,7 +48,6 @@ from allswell.runtime.process.leftovers import Spawner, install, spawner
 from allswell.runtime.propagation import in_attempt
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock
-from allswell.timing.loops import in_thread
 from allswell.timing.scopes import Scope, run
 
 _POLL = 0.25

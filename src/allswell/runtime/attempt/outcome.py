@@ -34,7 +34,6 @@ from allswell.runtime.attempt.launch import AttemptOutcome
 from allswell.runtime.attempt.record import FlightFile, InFlightRecord, KeptCommand, flight_of, take_off
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock, SystemClock
-from allswell.timing.loops import in_thread
 
 T = TypeVar("T")
 _AGAIN = 1.0
@@ -120,7 +119,7 @@ class OutcomeReport:
         if command not in self._pending:
             self._pending.append(command)
             self._commands.append(command)
-            await in_thread(self._keep)
+            await asyncio.get_running_loop().run_in_executor(None, self._keep)
         try:
             answer = await self._answer(command)
         except Unavailable:

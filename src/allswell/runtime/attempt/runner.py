@@ -22,7 +22,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -76,7 +76,6 @@ from allswell.runtime.process import KEEPER, EndCause, Handle, ProcessResult, Wa
 from allswell.runtime.receipts import StateDir, attempt_name
 from allswell.runtime.workspace.git import find_top, head_of, place_of
 from allswell.timing.clock import Clock, SystemClock
-from allswell.timing.loops import in_thread
 from allswell.timing.tracing import traced
 
 # An attempt as a span: whose it is, and how it ended.
@@ -103,6 +102,7 @@ async def traced_life(lease: Lease, life: Coroutine[object, object, AttemptOutco
         return outcome
 
 
+T = TypeVar("T")
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _REFUSALS_KEPT = 5.0
@@ -694,3 +694,8 @@ async def _within(seconds: float, waiting: Awaitable[object]) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do what blocks in a thread of the loop's."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -65,6 +65,7 @@ from allswell.runtime.attempt.outcome import (
     was_taken_away,
 )
 from allswell.runtime.attempt.record import settled_alone
+from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.attempt.warm import REFUSED
 from allswell.runtime.calls import is_async
 from allswell.runtime.supervisor.console import ConsoleReporter, ended, given_back, handed_over, met_limit, too_late
@@ -72,7 +73,6 @@ from allswell.runtime.supervisor.dispatch import Slot, SupervisorPlan
 from allswell.runtime.supervisor.usage import Accounts
 from allswell.runtime.supervisor.worktrees import ConflictingNeed, NeedWork, TaskTree, tree_for
 from allswell.timing.clock import look_at
-from allswell.timing.loops import in_thread
 
 # The words in which an agent is asked for a check-in; both forms of the original protocol are understood (O2, O3).
 

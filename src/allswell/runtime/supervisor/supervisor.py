@@ -58,7 +58,7 @@ from allswell.runtime.supervisor.dispatch import Dispatcher, Slot, SupervisorPla
 from allswell.runtime.supervisor.presence import Registered, register
 from allswell.runtime.supervisor.recovery import SupervisorRecovery
 from allswell.runtime.supervisor.usage import Accounts, AccountSessions, UsageMonitor
-from allswell.timing.loops import Nursery, in_thread
+from allswell.timing.loops import Nursery
 
 # Telling agents at work what other agents ask of them: each delivery once, in every way that an agent can hear.
 #
@@ -212,7 +212,7 @@ class Supervisor:
         self._survivors = await reconcile(self._watch, plan.home)
         for survivors in self._survivors:
             plan.tell(blocks(survivors))
-        await in_thread(KEEPER.ensure)
+        await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         told = {"supervisor": plan.name, "host": plan.host, "slots": self.slots, "left_over": left}
         await self._notice("supervisor_started", **told)
         for shared in folders_apart(plan.fleet, str(Path.cwd())):

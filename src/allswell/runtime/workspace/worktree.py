@@ -54,7 +54,6 @@ from allswell.runtime.workspace.git import (
     head_text,
     read_small,
 )
-from allswell.timing.loops import in_thread
 
 # Short commands of ours inside an attempt: under a reaper, with the environment of the agent, bounded in time.
 #
@@ -82,7 +81,7 @@ class SandboxedCommands:
     async def run(self, *argv: str) -> bytes:
         """What a command prints; `Unavailable` with its last lines if it does not end well, or in time."""
         if not KEEPER.running:
-            await in_thread(KEEPER.ensure)
+            await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             words = as_agent(self.agent, argv)
             command = WardenCommand(

@@ -345,8 +345,8 @@ async def _resumed(
     from allswell.flows.run import resume as going
     from allswell.flows.run.runner import Runner, Summary, make_site
     from allswell.flows.run.state import check_outputs, cut_offs, look
+    from allswell.runtime.attempt.runner import in_thread
     from allswell.timing.clock import SystemClock
-    from allswell.timing.loops import in_thread
     from allswell.views.flow import OfferShape
 
     wall = SystemClock().wall()
@@ -393,7 +393,7 @@ async def _discarded(
 ) -> list[str]:
     """Put back what was to be discarded; where it is kept."""
     from allswell.flows.run.resume import discard
-    from allswell.timing.loops import in_thread
+    from allswell.runtime.attempt.runner import in_thread
 
     those = [cut_off for cut_off in cuts if decided[cut_off.step] == "discard_and_retry"]
     if not those:
