@@ -78,9 +78,7 @@ class CommandWork(AttemptRunner):
 
     async def came(self) -> StepOutcome:
         """Run the command to its end, or to that of its time."""
-        return self._came(await self.run())
-
-    def _came(self, outcome: AttemptOutcome) -> StepOutcome:
+        outcome = await self.run()
         status = step_status(outcome.end)
         streams = self._named()
         stdout = dict(streams).get("stdout")
