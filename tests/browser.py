@@ -1,7 +1,8 @@
 """A real browser for tests: one Chromium for the tests of one process, driven by Playwright in a thread of its own.
 
 Whatever Chromium is on the machine is taken; where there is none it is fetched (`apt-get` as root, else Playwright's
-own). It has a thread and a loop of its own because other tests call `asyncio.run` in theirs.
+own), by one process of the tests while the others wait. The browser has a thread and a loop of its own because other
+tests call `asyncio.run` in theirs.
 
 A test plays a scene, `async (Page) -> None`, in a context of its own. Whatever the page complains of meanwhile, errors
 of scripts and violations of the content security policy among it, fails the test.
@@ -10,12 +11,14 @@ of scripts and violations of the content security policy among it, fails the tes
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -32,15 +35,26 @@ LOST = "net::ERR_"
 
 def find_chromium() -> str | None:
     """The path of a Chromium; None for the one that Playwright has fetched."""
-    for name in _NAMES:
-        if (found := shutil.which(name)) is not None:
+    return _installed() or _fetch()
+
+
+def _installed() -> str | None:
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+def _fetch() -> str | None:
+    with (Path(sys.prefix) / ".allswell-chromium.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # the workers of pytest-xdist all come here at once
+        if (found := _installed()) is not None:
             return found
-    if os.geteuid() == 0 and shutil.which("apt-get") is not None:
-        subprocess.run(["apt-get", "install", "--yes", "chromium"], check=False, stdout=subprocess.DEVNULL)
-        if (found := shutil.which("chromium")) is not None:
-            return found
-    subprocess.run([sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"], check=True)
-    return None
+        if os.geteuid() == 0 and shutil.which("apt-get") is not None:
+            for words in (["install", "chromium"], ["update"], ["install", "chromium"]):  # a container has no lists yet
+                command = ["apt-get", "--yes", "-o", "DPkg::Lock::Timeout=300", *words]
+                subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+                if (found := _installed()) is not None:
+                    return found
+        subprocess.run([sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"], check=True)
+        return None
 
 
 class TestBrowser:

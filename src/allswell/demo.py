@@ -62,7 +62,8 @@ def tell(keep: str | None = None) -> bool:
     ending = (
         "hung, noticed, kept, lost, brought back, done" if well else "this is not as it should be; please report it"
     )
-    print(f"\n{_painted('All’s well' if well else 'All is not well', '1;32' if well else '1;31')}: {ending}.")
+    verdict, colour = ("All's well", "1;32") if well else ("All is not well", "1;31")
+    print(f"\n{_painted(verdict, colour)}: {ending}.")
     print(f"Everything is still there. To look at it, type:\n  {_painted(_look_again(folder), '36')}", flush=True)
     return well
 

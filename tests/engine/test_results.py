@@ -2,8 +2,9 @@
 
 import pytest
 
-from allswell.domain.agents.conversation import MESSAGE_MAX, result_of
+from allswell.domain.agents.conversation import MESSAGE_MAX
 from allswell.domain.agents.handover import in_words
+from allswell.domain.agents.result import result_of
 from allswell.domain.question import AnswerAction, Option
 from allswell.engine.lease import Lease
 from allswell.errors import Refused

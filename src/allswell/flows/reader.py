@@ -579,7 +579,7 @@ TOP_KEYS = ("name", "description", "inputs", "timeouts", "steps")
 _INPUT_KEYS = ("default", "description")
 
 
-class FlowReader(msgspec.Struct, frozen=True):
+class FlowReading(msgspec.Struct, frozen=True):
     """What was read from a flow file: its limits, its steps, and the mistakes in it. `_Reader` makes it."""
 
     timeouts: dict[ScopeKind, CheckFigure]
@@ -589,7 +589,7 @@ class FlowReader(msgspec.Struct, frozen=True):
     """None where the file has mistakes; whether its limits fit together is checked later (`flows/schema.py`)."""
 
 
-def read_flow(root: YamlNode, file: str, settings: Settings) -> FlowReader:
+def read_flow(root: YamlNode, file: str, settings: Settings) -> FlowReading:
     """Read a flow file; the mistakes in it are findings."""
     return _Reader(file, settings).read(root)
 
@@ -602,14 +602,14 @@ class _Reader:
         self.steps: list[Step] = []
         self.timed: list[FlowStep] = []
 
-    def read(self, root: YamlNode) -> FlowReader:
+    def read(self, root: YamlNode) -> FlowReading:
         """Everything that the file says."""
         top = root.value
         if not isinstance(top, dict) or not {"timeouts", "steps"} & top.keys():
             self.problems.wrong(
                 root, "This is not a flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file."
             )
-            return FlowReader(self.figures.timeouts(None), (), tuple(self.problems.findings), None)
+            return FlowReading(self.figures.timeouts(None), (), tuple(self.problems.findings), None)
         self.problems.known(top, TOP_KEYS, "a flow")
         timeouts = self.figures.timeouts(top.get("timeouts"))
         name = self._name(top.get("name"))
@@ -623,7 +623,7 @@ class _Reader:
             check_uses(flow, nodes, self.problems)
             self._check_size(flow, nodes)
         findings = tuple(self.problems.findings)
-        return FlowReader(timeouts, tuple(self.timed), findings, None if self.problems.mistakes else flow)
+        return FlowReading(timeouts, tuple(self.timed), findings, None if self.problems.mistakes else flow)
 
     def _name(self, entry: MappingEntry | None) -> str:
         if entry is None:

@@ -29,7 +29,7 @@ from allswell.domain.lease.claim import STEP_ROLE
 from allswell.domain.scopes import ScopeKind
 from allswell.errors import Refused
 from allswell.flows.loader import BAD_FLOW, INCOMPLETE, BadYaml, load
-from allswell.flows.reader import AUDIT_KEYS, STEP_KEYS, TOP_KEYS, FlowReader, FlowStep, read_flow
+from allswell.flows.reader import AUDIT_KEYS, STEP_KEYS, TOP_KEYS, FlowReading, FlowStep, read_flow
 from allswell.flows.spec import FLOW_NAME, NAME, STEP_ID, Flow
 from allswell.settings.check import RETRY_FIGURES, calls
 from allswell.settings.schema import SETTINGS
@@ -222,7 +222,7 @@ def _checked(content: bytes | str, file: str, settings: Settings) -> tuple[Flow 
     return read.flow, list(dict.fromkeys(one for one in told if worth_telling(one)))
 
 
-def _flow(read: FlowReader, settings: Settings) -> Iterator[Finding]:
+def _flow(read: FlowReading, settings: Settings) -> Iterator[Finding]:
     """What holds for the flow as a whole."""
     limits = read.timeouts
     for kind in ScopeKind:
@@ -249,7 +249,7 @@ def _not_here(inner: CheckFigure, outer: CheckFigure) -> Iterator[Finding]:
         yield msgspec.structs.replace(found, severity=Severity.WARNING)
 
 
-def _step_figures(one: FlowStep, read: FlowReader, settings: Settings) -> Iterator[Finding]:
+def _step_figures(one: FlowStep, read: FlowReading, settings: Settings) -> Iterator[Finding]:
     """What holds for one step."""
     flow = read.timeouts[ScopeKind.FLOW]
     if one.override is not None:

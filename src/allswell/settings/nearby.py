@@ -171,7 +171,7 @@ def distrusted(store: FoundStore) -> str | None:
     if lies_in_trusted_folder(link or folder, record):
         return None
     if link is not None and record.stores.get(str(link)) != str(folder):
-        return f"{link} came with this folder and leads to {folder}, and you have not trusted it"
+        return f"{link} leads to {folder} and may have come with this folder: you have not trusted it"
     known = record.stores.get(str(folder))
     if not os.path.lexists(folder / DATABASE):
         if known == NO_DATABASE or _says_nothing(folder):
@@ -185,7 +185,7 @@ def distrusted(store: FoundStore) -> str | None:
         if found is None:
             return f"{folder / DATABASE} cannot be read, so it is not known whether it is the store that you trusted"
         return f"{folder} is not the store that you trusted: another database lies there now"
-    return f"{folder} came with this folder, and you have not trusted it"
+    return f"{folder} may have come with this folder: you have not trusted it"
 
 
 def _says_nothing(folder: Path) -> bool:

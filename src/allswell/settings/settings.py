@@ -148,7 +148,7 @@ class Settings(msgspec.Struct, frozen=True):
         """Refuse to go on without settings that came with the folder and that their user has not trusted."""
         if self.untrusted_files:
             path = self.untrusted_files[0]
-            reason = f"{path} came with this folder, and you have not trusted it"
+            reason = f"{path} may have come with this folder: you have not trusted it"
             raise Refused("untrusted", f"{reason}: it could name commands to run; {TRUST_IT}", where=path)
 
     def without(self, *parts: Part) -> Settings:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from allswell.domain.agents.cost import Tokens
 from allswell.domain.lease.audit import Audited
 from allswell.domain.receipts.step import (
     Artifact,
@@ -18,7 +19,6 @@ from allswell.domain.receipts.step import (
     StepReceipt,
     StepStatus,
     TimeoutRecord,
-    Tokens,
 )
 from allswell.views.attempt import VerificationShape
 from allswell.views.fields import Moment, copied

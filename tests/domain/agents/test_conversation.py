@@ -3,20 +3,9 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.conversation import (
-    MESSAGE_MAX,
-    Conversation,
-    LogKind,
-    answer_text,
-    asks_human,
-    ends_with_question,
-    entries,
-    entries_of,
-    plain_message,
-    result_in_words,
-    result_of,
-)
+from allswell.domain.agents.conversation import MESSAGE_MAX, Conversation, LogKind, entries, entries_of, plain_message
 from allswell.domain.agents.output import parse
+from allswell.domain.agents.result import answer_text, asks_human, ends_with_question, result_in_words, result_of
 from tests.clients.stand_in import CAPTURED
 
 

@@ -6,15 +6,14 @@ from allswell.domain.agents.evidence import (
     Evidence,
     EvidenceKind,
     EvidenceState,
-    Novelty,
     ProcessSample,
     Silence,
     TreeSample,
     at_work,
     busy,
     in_one_folder,
-    last_words,
 )
+from allswell.domain.agents.printed import Novelty, last_words
 
 SECOND = 1_000
 ME, CHILD = (10, 1), (11, 2)

@@ -3,10 +3,9 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.cost import of_answer, of_events, plus, tokens_of
+from allswell.domain.agents.cost import Tokens, of_answer, of_events, plus, tokens_of
 from allswell.domain.agents.output import TurnEnded, parse
 from allswell.domain.agents.spending import UsageCounter
-from allswell.domain.receipts.step import Tokens
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.domain.agents.evidence import NewLines, standing_text
+from allswell.domain.agents.printed import NewLines, standing_text
 
 SECOND = 1_000
 

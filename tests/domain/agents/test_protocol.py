@@ -2,7 +2,7 @@
 
 import pytest
 
-from allswell.domain.agents.cost import Expense, TokenUse
+from allswell.domain.agents.cost import Expense, Tokens, TokenUse
 from allswell.domain.agents.output import (
     LONGEST_LINE,
     AgentLine,
@@ -15,7 +15,6 @@ from allswell.domain.agents.output import (
     parse,
 )
 from allswell.domain.agents.session import resumed_by
-from allswell.domain.receipts.step import Tokens
 from tests.clients.stand_in import CAPTURED
 
 CLAUDE = ', "session_id": "3c4f-1"}'

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState
+from allswell.domain.agents.evidence import Evidence, EvidenceKind, EvidenceState, ProviderRefusal
 from allswell.domain.agents.output import AgentLine, not_done, parse, plain_refusal
-from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, WallTime, from_plain
+from allswell.domain.agents.refusal import UsageLimit, WallTime, from_plain
 from allswell.domain.agents.status import AgentCondition, AttemptFacts, in_words, judge
 from allswell.domain.ids import Millis
 from allswell.domain.service.retry import ErrorClass

@@ -86,11 +86,13 @@ def _read(stream: IO[bytes]) -> str:
 def at_terminal(*args: str, cwd: Path, columns: int, typed: str = "", **env: str) -> Ran:
     """Run the real command at a terminal of that width, at which somebody types."""
     ours, theirs = pty.openpty()
-    os.write(ours, typed.encode())
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    os.write(ours, typed.encode())
+    said, echo = b"", typed.replace("\n", "\r\n").encode()
+    while len(said) < len(echo):  # the kernel shows what was typed when it has the time: before the command, always
+        said += os.read(ours, 65_536)
     code = _run(args, cwd, {"TERM": "xterm-256color", **environment(**env)}, (theirs, theirs, theirs))
     os.close(theirs)
-    said = b""
     try:
         while chunk := os.read(ours, 65_536):
             said += chunk

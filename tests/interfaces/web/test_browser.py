@@ -1,8 +1,12 @@
 """The page in a real browser."""
 
 import asyncio
+import os
 import re
 import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from allswell.app import make_watch, store_for
-from tests.browser import LOST, PHONE, TestBrowser
+from tests.browser import LOST, PHONE, TestBrowser, find_chromium
 from tests.interfaces.http.served import Served, make_keys, started
 from tests.interfaces.web.scene import HOSTILE
 from tests.interfaces.web.visit import link_for, logged_in
@@ -33,6 +37,35 @@ def ask(served: Served, name: str, text: str) -> tuple[str, str]:
         "POST", f"{LEASE.format(task, claim['token'])}/ask", {"text": text, "options": options}, key="ada"
     )
     return task, str(asked["question_id"])
+
+
+def test_one_process_of_the_tests_fetches_a_browser_and_the_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a fresh machine: no browser, an `apt-get` without lists, and all processes of the tests at once."""
+    programs, calls = tmp_path / "bin", tmp_path / "calls"
+    programs.mkdir()
+    apt = f"""#!/bin/sh
+echo "$*" >> {calls}
+case "$*" in *update*) : > {tmp_path}/lists ;; esac
+if [ -e {tmp_path}/lists ] && case "$*" in *install*) ;; *) false ;; esac then
+    printf '#!/bin/sh\\n' > {programs}/chromium; /bin/chmod +x {programs}/chromium
+fi
+"""
+    (programs / "apt-get").write_text(apt)
+    (programs / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    together = threading.Barrier(4)
+
+    def find(_worker: int) -> str | None:
+        together.wait()
+        return find_chromium()
+
+    with ThreadPoolExecutor(4) as workers:
+        assert set(workers.map(find, range(4))) == {str(programs / "chromium")}
+    assert [call.split()[3] for call in calls.read_text().splitlines()] == ["install", "update", "install"]
 
 
 def test_the_link_opens_the_page_and_a_question_is_answered_by_its_button(browser: TestBrowser, night: Served) -> None:

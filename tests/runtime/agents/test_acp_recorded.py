@@ -14,8 +14,9 @@ import acp
 import msgspec
 import pytest
 
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.agents.output import AgentLine, ToolCallResult, TurnEnded, not_done, parse
-from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
+from allswell.domain.agents.refusal import UsageLimit
 from allswell.domain.agents.repetition import RepetitionFinder
 from allswell.domain.service.retry import ErrorClass
 from allswell.runtime.agents import acp as client

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.agents.output import AgentLine
-from allswell.domain.agents.refusal import ProviderRefusal
 from allswell.runtime.attempt.output import LineFinder, OutputReader
 from allswell.runtime.attempt.progress import FolderComparison, look_at
 from tests import patience

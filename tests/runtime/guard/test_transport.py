@@ -14,7 +14,7 @@ import httpx2
 import openai
 import pytest
 
-from allswell.domain.receipts.step import Tokens
+from allswell.domain.agents.cost import Tokens
 from allswell.domain.service.breaker import BreakerPolicy, BreakerState
 from allswell.domain.service.guard import GuardPolicy
 from allswell.domain.service.incident import Incident, SdkRepeats

@@ -47,6 +47,16 @@ def test_a_command_whose_start_hangs_is_ended_too(stage: Scene) -> None:
     assert not (stage.folder / "began").exists()
 
 
+def test_an_interrupt_from_before_the_start_is_known_reaches_the_command(stage: Scene) -> None:
+    """The command may have begun its work before its start is heard here."""
+    with Handle(stage.command("sleep", "600")) as handle:
+        assert not handle.has_started
+        handle.interrupt()
+        result = handle.wait()
+    assert result is not None
+    assert (result.ending, result.signal) == (EndCause.SIGNALLED, signal.SIGINT)
+
+
 def test_an_order_that_was_let_go_before_the_warden_took_it_starts_nothing(
     stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from allswell import Policy
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.agents.fleet import AgentSpec, Fleet
-from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
+from allswell.domain.agents.refusal import UsageLimit
 from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, Presence
 from allswell.domain.ids import Millis
 from allswell.domain.service.retry import ErrorClass, RetryPolicy

@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from allswell.domain.agents.checkpoint import holds_checkpoint
-from allswell.domain.agents.cost import TokenUse, count_of, expense_of, from_usd, number_of
+from allswell.domain.agents.cost import Tokens, TokenUse, count_of, expense_of, from_usd, number_of
 from allswell.domain.agents.output import (
     AgentEvent,
     AgentLine,
@@ -43,7 +43,6 @@ from allswell.domain.agents.output import (
 )
 from allswell.domain.agents.refusal import from_codex, limit_in_error
 from allswell.domain.agents.usage import Usage
-from allswell.domain.receipts.step import Tokens
 from allswell.domain.service.classify import class_of_answer
 from allswell.domain.service.retry import ErrorClass, Failure
 

@@ -1,9 +1,7 @@
 """What an agent says and does, folded from the events of its output: its last message, and the call that is open.
 
-The last message is what its task is completed with (`result_of`), beside its exit code, its session and how many files
-it has changed. An agent that is done, has changed nothing and ends with a question is not done: it asks (`asks_human`).
-
-A message is an agent's words: it is bounded here, and whoever shows it treats it as data.
+What its task is completed with is made of the last message (result.py). A message is an agent's words: it is bounded
+here, and whoever shows it treats it as data.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from msgspec.structs import replace
 
 from allswell.domain.agents.cost import usd
 from allswell.domain.agents.denied import remark
-from allswell.domain.agents.evidence import last_words
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.agents.output import (
     AgentEvent,
     AgentLine,
@@ -37,9 +35,8 @@ from allswell.domain.agents.output import (
     parse,
     words_of,
 )
-from allswell.domain.agents.refusal import ProviderRefusal
+from allswell.domain.agents.printed import last_words
 from allswell.domain.duration import felt, show
-from allswell.domain.ids import is_session
 from allswell.domain.values import start_of
 
 # What an agent printed, as a person reads it: `allswell logs`, the page and the live view show these entries.
@@ -176,9 +173,6 @@ _MOMENT = 1_000
 """Milliseconds from which on it is told for how long a call is open."""
 _SHELLS = frozenset({"Bash", "shell", "run_shell_command", "local_shell"})
 """The tools by which agents run commands."""
-_CLOSING = " \t\r\n*_`\"'”’»)]"
-"""What may stand behind the sign with which a sentence ends."""
-_QUESTION = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}")
 _NOISE = re.compile(r"Reading (?:additional input|prompt) from stdin(?:\.\.\.|…)?")
 """What Codex prints of itself before it begins; it is no word of the agent."""
 
@@ -285,67 +279,3 @@ def plain_message(printed: bytes) -> str:
 def is_noise(line: str) -> bool:
     """Whether a line is what an agent's program says of itself, and no word of the agent."""
     return _NOISE.fullmatch(line.strip()) is not None
-
-
-def result_of(exit_code: int | None, message: str, session: str | None, changed: int | None) -> dict[str, object]:
-    """What a task is completed with by an agent that has said nothing about that itself."""
-    result: dict[str, object] = {"exit_code": exit_code}
-    if message:
-        result["message"] = message
-    if session is not None and is_session(session):
-        result["session"] = session
-    if changed is not None:
-        result["changed"] = changed
-    return result
-
-
-def message_in(result: object) -> str | None:
-    """The agent's message in the result of a task (`result_of`); None where that is something else."""
-    if not isinstance(result, Mapping) or not isinstance(result.get("exit_code"), int):
-        return None
-    message = result.get("message")
-    return message if isinstance(message, str) else None
-
-
-def result_in_words(result: object) -> str | None:
-    """A result for people: the message, and a line with all else; None where it has no message of an agent."""
-    message = message_in(result)
-    if message is None or not isinstance(result, Mapping):
-        return None
-    facts = [f"exit code {result['exit_code']}"]
-    changed, session = result.get("changed"), result.get("session")
-    if isinstance(changed, int):
-        asks = ", and its last message is a question" if seems_to_ask(message, changed) else ""
-        facts.append(f"{changed or 'no'} file{'' if changed == 1 else 's'} changed{asks}")
-    if isinstance(session, str):
-        facts.append(f"session {session}")
-    return f"{message}\n\n({'; '.join(facts)})"
-
-
-def answer_text(result: object) -> object:
-    """What an agent answered that was asked by another: its message, where that is what its task was completed with."""
-    message = message_in(result)
-    return result if message is None else message
-
-
-def ends_with_question(message: str) -> bool:
-    """Whether the last sign of a message is a question mark, whatever brackets and emphasis stand behind it."""
-    return message.rstrip(_CLOSING).endswith(_QUESTION)
-
-
-CHANGED_NOTHING_AND_ASKS = "it changed nothing, and its last message is a question"
-"""Why a human is asked about an attempt that has ended well."""
-
-
-def seems_to_ask(message: str, changed: int | None) -> bool:
-    """Whether an attempt that ended well has changed nothing and ends with a question."""
-    return changed == 0 and ends_with_question(message)
-
-
-def asks_human(message: str, changed: int | None, *, own_worktree: bool, setting: str) -> bool:
-    """Whether a human is asked what an agent asks at its end; `setting` is the agent's `ends_with_question`.
-
-    Only where it worked in a worktree of ours: elsewhere a file that it has changed may be one that is not looked at,
-    and to answer a question may have been all that was wanted.
-    """
-    return own_worktree and setting == "ask" and seems_to_ask(message, changed)

@@ -20,8 +20,16 @@ from typing import Any, Literal
 import msgspec
 
 from allswell.domain.ids import AgentId, Millis, RunId, TaskId, Token
-from allswell.domain.receipts.step import Tokens
 from allswell.errors import Refused
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """What a model was given and what it wrote."""
+
+    prompt: int
+    completion: int
+    total: int
+
 
 # What models cost by the token: an estimate for as long as a client has not told its own total.
 #

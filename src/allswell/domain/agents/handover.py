@@ -17,8 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from allswell.domain.agents.checkpoint import Checkpoint, read_checkpoint
-from allswell.domain.agents.conversation import answer_text
 from allswell.domain.agents.evidence import REPEATS, ended_repeating
+from allswell.domain.agents.result import answer_text
 from allswell.domain.agents.session import COLD, Warmth
 from allswell.domain.duration import show
 from allswell.domain.ids import TaskId

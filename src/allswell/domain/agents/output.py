@@ -23,11 +23,21 @@ from hashlib import blake2b
 import msgspec
 
 from allswell.domain.agents.checkpoint import holds_checkpoint
-from allswell.domain.agents.cost import Expense, TokenUse, count_of, expense_of, from_usd, number_of, tokens_in, use_in
+from allswell.domain.agents.cost import (
+    Expense,
+    Tokens,
+    TokenUse,
+    count_of,
+    expense_of,
+    from_usd,
+    number_of,
+    tokens_in,
+    use_in,
+)
 from allswell.domain.agents.denied import CALLS_MOST, NOTHING_DENIED, Denied, DeniedCall, denied_call, is_call_id
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.agents.refusal import (
     LONGEST_LIMIT_LINE,
-    ProviderRefusal,
     UsageLimit,
     from_claude,
     from_codex,
@@ -38,11 +48,8 @@ from allswell.domain.agents.refusal import (
     limit_in_plain,
 )
 from allswell.domain.agents.usage import Usage
-from allswell.domain.receipts.step import Tokens
 from allswell.domain.service.classify import class_of_answer, shortened
 from allswell.domain.service.retry import ErrorClass, Failure
-
-# --- events -----------------------------------------------------------------------------------------------------------
 
 
 class SessionStarted(msgspec.Struct, frozen=True, gc=False):
@@ -872,9 +879,6 @@ def usage_left(event: AgentEvent, window: int | None = None) -> Usage | None:
 def _id(value: object) -> str:
     """An id or a short name; anything else is none."""
     return value if isinstance(value, str) else ""
-
-
-# --- words and figures ------------------------------------------------------------------------------------------------
 
 
 def words_of(value: object) -> str:

@@ -18,53 +18,16 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.ids import Millis
 from allswell.domain.service.classify import class_of_answer
 from allswell.domain.service.retry import ErrorClass
 
 _DELAY_MOST = 8 * 86_400_000
 """Milliseconds: a client that says it waits for longer is not believed."""
-_UNTOLD_DELAY = 300_000
-"""A client that meets a rate limit and does not say for how long it waits has at most so many milliseconds (F5)."""
 _MESSAGE = 300
 
 
-class ProviderRefusal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The client's last try was refused, or not answered, and it waits for the next one."""
-
-    error: ErrorClass
-    status: int | None = None
-    attempt: int | None = None
-    """Which of its own tries that was."""
-    attempts: int | None = None
-    """How many it makes before it gives up."""
-    delay: Millis | None = None
-    """How long it waits before the next try, where it says so."""
-    message: str = ""
-
-    @property
-    def words(self) -> str:
-        """What was refused, and which try that was: "429, try 6 of 10"."""
-        reason = str(self.status) if self.status is not None else _WITHOUT_STATUS.get(self.error, "an error")
-        if self.attempt is None:
-            return reason
-        return f"{reason}, try {self.attempt}" + ("" if self.attempts is None else f" of {self.attempts}")
-
-    @property
-    def quiet_for(self) -> int:
-        """For how many milliseconds the client may rightly show nothing."""
-        if self.delay is not None:
-            return self.delay
-        return _UNTOLD_DELAY if self.error is ErrorClass.RATE_LIMIT else 0
-
-
-_WITHOUT_STATUS: Mapping[ErrorClass, str] = {
-    ErrorClass.NETWORK: "no answer",
-    ErrorClass.OVERLOAD: "overloaded",
-    ErrorClass.RATE_LIMIT: "a rate limit",
-    ErrorClass.SERVER: "a server error",
-    ErrorClass.AUTH: "the login is refused",
-}
 _CLAUDE_ERRORS: Mapping[str, ErrorClass] = {
     "authentication_failed": ErrorClass.AUTH,
     "oauth_org_not_allowed": ErrorClass.AUTH,

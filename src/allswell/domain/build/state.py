@@ -12,14 +12,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from allswell.domain.build.line import Line
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.lease.audit import AuditHistory, AuditVerdict, HumanDecision, failed_audits
 from allswell.domain.question import Option, full_stop
+
+if TYPE_CHECKING:
+    from allswell.domain.build.line import Line
 
 ABORTED = "aborted: "
 """How an attempt's reason begins that its builder gave back by ABORT."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.agents.conversation import message_in
+from allswell.domain.agents.result import message_in
 from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token, asker_of
 from allswell.domain.lease.claim import check_claim, grant
 from allswell.domain.lease.claim import claim as decide_claim

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.agents.cost import Tokens
 from allswell.domain.ids import TaskId
 from allswell.domain.lease.audit import Audited
 from allswell.domain.receipts.receipt import End, Verification
@@ -158,14 +159,6 @@ _OF_ENDS = {
 def step_status(end: End) -> StepStatus:
     """How a step ended, by the end of its attempt: all other ends are failures to a flow."""
     return _OF_ENDS.get(end, StepStatus.FAILED)
-
-
-class Tokens(msgspec.Struct, frozen=True):
-    """What a model was given and what it wrote."""
-
-    prompt: int
-    completion: int
-    total: int
 
 
 class Artifact(msgspec.Struct, frozen=True):

@@ -45,13 +45,14 @@ from msgspec.structs import replace
 
 from allswell.domain.duration import LONGEST
 from allswell.domain.ids import Millis
-from allswell.domain.service.classify import NOT_THE_SERVICES_FAULT
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.values import Requirement, require
 from allswell.errors import Refused
 
 Then = Literal["probe", "wait"]
 """What a service is after a human was asked: tried by one probe per pause, or left alone until the answer."""
+_NOT_ITS_FAULT = frozenset({400, 401, 403, 404, 422, 429})
+"""Statuses that say nothing against a service: they show that it answers (F8)."""
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -254,7 +255,7 @@ def _stand(service: Service, now: int) -> tuple[BreakerState, int | None]:
 def outcome_of(failure: Failure) -> CallOutcome:
     """What a failed call tells about its service."""
     match failure.error:
-        case _ if failure.status in NOT_THE_SERVICES_FAULT:
+        case _ if failure.status in _NOT_ITS_FAULT:
             return CallOutcome.HEALTHY
         case ErrorClass.NETWORK | ErrorClass.SERVER | ErrorClass.OVERLOAD | ErrorClass.TRANSIENT:
             return CallOutcome.FAILED

@@ -30,9 +30,6 @@ from allswell.errors import BreakerOpen, Bug, LeaseLost, Refused, ServiceParked,
 # The codes are those of the openai and anthropic SDKs and of the providers' own pages; wording is matched only where
 # no code exists, and only on answers that already blame the request or the account.
 
-NOT_THE_SERVICES_FAULT = frozenset({400, 401, 403, 404, 422, 429})
-"""Statuses that say nothing against a service: they show that it answers (F8)."""
-
 STATUSES: Mapping[int, ErrorClass] = {
     400: ErrorClass.VALIDATION,
     401: ErrorClass.AUTH,

@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.cost import plus
+from allswell.domain.agents.cost import Tokens, plus
 from allswell.domain.lease.audit import AfterAudit, Audited, AuditVerdict, HumanDecision, after_verdict, failed_audits
 from allswell.domain.question import ESCALATION_OPTIONS, full_stop
 from allswell.domain.receipts.receipt import Verification
-from allswell.domain.receipts.step import Artifact, FinalAction, GitPlace, Phase, StepReceipt, StepStatus, Tokens
+from allswell.domain.receipts.step import Artifact, FinalAction, GitPlace, Phase, StepReceipt, StepStatus
 from allswell.domain.rules.command import Command as StoreCommand
 from allswell.domain.task.model import OPEN
 from allswell.domain.values import QUOTED_IS_DATA, quoted

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.agents.cost import Tokens
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.receipts.receipt import Verification
 from allswell.domain.receipts.snapshot import Snapshot
-from allswell.domain.receipts.step import StepReceipt, StepStatus, Tokens
+from allswell.domain.receipts.step import StepReceipt, StepStatus
 from allswell.domain.run.run import Run, time_left
 from allswell.domain.scopes import ScopeKind
 from allswell.domain.service.retry import ErrorClass, Failure

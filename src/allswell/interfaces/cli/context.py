@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from allswell.actions.operator import Operator, Performed
     from allswell.domain.notify.spec import SinkSpec
+    from allswell.domain.question import Pause
     from allswell.engine.status.verdict import LocalFacts, VerdictItem
     from allswell.engine.watch import Watch
     from allswell.runtime.receipts import StateDir
@@ -362,6 +363,11 @@ class CliContext:
                 return await work(views)
 
         return asyncio.run(live())
+
+    @property
+    def pause(self) -> Pause:
+        """What an open question holds back from claims, without all that `place` has to load."""
+        return self._seen.pause_on_question
 
     @cached_property
     def place(self) -> LocalFacts:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from allswell.domain.access.rights import check_beside
-from allswell.domain.agents.conversation import result_in_words
+from allswell.domain.agents.result import result_in_words
 from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
 from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry

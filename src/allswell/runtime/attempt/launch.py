@@ -22,7 +22,6 @@ from typing import IO, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from allswell.domain.agents.conversation import result_of, seems_to_ask
 from allswell.domain.agents.cost import Expense
 from allswell.domain.agents.denied import NOTHING_DENIED, DecidedCall, Denied, hook_rules, remark
 from allswell.domain.agents.evidence import BUSY, REPEAT_LIMIT, EvidenceKind, EvidenceState
@@ -32,6 +31,7 @@ from allswell.domain.agents.permission import PLUGIN, with_hooks_on, without_set
 from allswell.domain.agents.quota import DEFAULT as QUOTA
 from allswell.domain.agents.quota import Quota
 from allswell.domain.agents.refusal import UsageLimit
+from allswell.domain.agents.result import result_of, seems_to_ask
 from allswell.domain.agents.session import COLD, Warmth, has_refused, program_of
 from allswell.domain.agents.status import Survivors
 from allswell.domain.agents.usage import Usage

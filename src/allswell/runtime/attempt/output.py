@@ -21,8 +21,7 @@ import msgspec
 from allswell.domain.agents.checkpoint import CheckpointFinder
 from allswell.domain.agents.conversation import Conversation, is_noise, plain_message
 from allswell.domain.agents.denied import Denied
-from allswell.domain.agents.evidence import LONGEST as LINE_LONGEST
-from allswell.domain.agents.evidence import NewLines, Novelty, last_words, standing_text
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.agents.output import (
     LONGEST_FINAL_LINE,
     LONGEST_LINE,
@@ -34,7 +33,9 @@ from allswell.domain.agents.output import (
     last_line_in,
     parse,
 )
-from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, ProviderRefusal, UsageLimit
+from allswell.domain.agents.printed import LONGEST as LINE_LONGEST
+from allswell.domain.agents.printed import NewLines, Novelty, last_words, standing_text
+from allswell.domain.agents.refusal import LONGEST_LIMIT_LINE, UsageLimit
 from allswell.domain.agents.usage import Usage
 from allswell.domain.ids import TaskId, is_file_name
 from allswell.domain.receipts.receipt import Receipt

@@ -35,6 +35,7 @@ from allswell.domain.agents.evidence import (
     EvidenceKind,
     EvidenceState,
     ProcessSample,
+    ProviderRefusal,
     TreeSample,
     at_work,
     in_one_folder,
@@ -48,7 +49,7 @@ from allswell.domain.agents.output import (
     ToolCallResult,
     usage_left,
 )
-from allswell.domain.agents.refusal import PRINTS_PLAIN, ProviderRefusal, UsageLimit, from_plain
+from allswell.domain.agents.refusal import PRINTS_PLAIN, UsageLimit, from_plain
 from allswell.domain.agents.repetition import Repetition, RepetitionFinder
 from allswell.domain.agents.spending import UsageCounter
 from allswell.domain.values import start_of

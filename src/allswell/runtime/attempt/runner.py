@@ -26,11 +26,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from allswell.domain.agents.conversation import CHANGED_NOTHING_AND_ASKS, asks_human
 from allswell.domain.agents.cost import usd
 from allswell.domain.agents.denied import Denied, waiting_by_our_hook, waiting_call
 from allswell.domain.agents.evidence import BARE_CHECKIN, Evidence, EvidenceKind, EvidenceState
 from allswell.domain.agents.permission import why_no_hook
+from allswell.domain.agents.result import CHANGED_NOTHING_AND_ASKS, asks_human
 from allswell.domain.agents.session import resumed
 from allswell.domain.agents.status import Survivor, named
 from allswell.domain.ids import TaskId

@@ -41,8 +41,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from allswell.domain.agents.cost import Expense, of_answer, of_events, plus
-from allswell.domain.receipts.step import Tokens
+from allswell.domain.agents.cost import Expense, Tokens, of_answer, of_events, plus
 from allswell.domain.service.breaker import Permit
 from allswell.domain.service.incident import SdkRepeats
 from allswell.errors import Refused, ServiceParked

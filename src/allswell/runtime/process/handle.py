@@ -227,6 +227,8 @@ class Handle:
         self._marks = TreeMarks()
         self._end_by = float("inf")
         """When the grace is over, once it was asked to stop."""
+        self._interrupt_due = False
+        """Whether it is to be interrupted as soon as its start is reported."""
         self._tries = 0
         self._taken = False
         self._lost = False
@@ -291,7 +293,8 @@ class Handle:
         self._send({"do": "go_on"})
 
     def interrupt(self) -> None:
-        """Send SIGINT to the command alone: one that knows what it means ends by itself."""
+        """Send SIGINT to the command alone, once it is known: one that knows what it means ends by itself."""
+        self._interrupt_due = not self.has_started
         if self.record.pid and self.record.start:
             send(self.record.pid, self.record.start, signal.SIGINT)
 
@@ -520,6 +523,8 @@ class Handle:
         self.record = msgspec.structs.replace(self.record, pid=pid, start=started)
         if self.record.start:
             self._marks.see([(pid, self.record.start)])
+        if self._interrupt_due:
+            self.interrupt()
 
     def _read(self, message: Message) -> ProcessResult:
         status = cast("int | None", message["status"])

@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.agents.evidence import AGENT_REPEATS, EvidenceKind, EvidenceState
+from allswell.domain.agents.evidence import AGENT_REPEATS, EvidenceKind, EvidenceState, ProviderRefusal
 from allswell.domain.agents.handover import NeedDone
-from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit
+from allswell.domain.agents.refusal import UsageLimit
 from allswell.domain.agents.session import BEGINNINGS, Warmth
 from allswell.domain.agents.status import (
     EXPLAINED,

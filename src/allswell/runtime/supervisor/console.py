@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
-from allswell.domain.agents.conversation import CHANGED_NOTHING_AND_ASKS
 from allswell.domain.agents.fleet import AgentSpec
+from allswell.domain.agents.result import CHANGED_NOTHING_AND_ASKS
 from allswell.domain.agents.session import Warmth
 from allswell.domain.duration import felt, show
 from allswell.domain.lease.audit import AfterAudit

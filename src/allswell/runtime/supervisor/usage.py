@@ -17,8 +17,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from allswell.domain.agents.evidence import ProviderRefusal
 from allswell.domain.agents.fleet import AgentSpec, CompactionSpec, UsageSpec, accounts_of
-from allswell.domain.agents.refusal import ProviderRefusal, UsageLimit, WallTime
+from allswell.domain.agents.refusal import UsageLimit, WallTime
 from allswell.domain.agents.usage import LONGEST_PAUSE, Act, Thresholds, Usage, UsageLevel, judge, read, tick
 from allswell.domain.duration import show
 from allswell.domain.ids import NO_COMMAND, AgentId, Millis, service_question_id

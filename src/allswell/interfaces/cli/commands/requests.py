@@ -143,7 +143,7 @@ def _tell(context: CliContext, came: RequestedShape) -> None:
         context.say(came, "there is no other task" if came.next is None else told_claim(came.next))
         text = f"no answer from {came.request_id}: your task waits for that, and is not yours now"
         context.leave(Exit.TIMED_OUT, text)
-    from allswell.domain.agents.conversation import answer_text
+    from allswell.domain.agents.result import answer_text
 
     result = answer_text(came.result)
     answer = result if isinstance(result, str) else as_json(result)

@@ -56,7 +56,7 @@ def add_to(app: Commands) -> None:
         UPKEEP,
         "trust",
         trust,
-        "allswell trust                 shows what came with this folder, and asks",
+        "allswell trust                 shows the settings and the store of this folder, and asks",
         "allswell trust --yes           asks nothing: you have read it",
         "allswell trust --below ~/src   all projects there, now and later",
         "allswell trust --remove        takes it back",
@@ -455,7 +455,11 @@ def _agrees(path: Path, lines: Sequence[str]) -> bool:
     if not can_ask():
         text = f"{plain(str(path))} is not trusted yet, and there is no terminal to ask you"
         raise Refused("untrusted", text, where=str(path), hint="read it, then type `allswell trust --yes`")
-    remark(f"{plain(str(path))} came with this folder. It says, among other things:" if lines else plain(str(path)))
+    remark(
+        f"{plain(str(path))} may have come with this folder. It says, among other things:"
+        if lines
+        else plain(str(path))
+    )
     for line in lines[:_LINES_MOST]:
         shown = plain(line)
         more = f" … {len(shown) - _LINE_MOST} more characters" if len(shown) > _LINE_MOST else ""

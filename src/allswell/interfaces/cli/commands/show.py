@@ -114,7 +114,7 @@ def _own_request(socket: str, request: str) -> tuple[RequestedShape, str] | None
         if refused.code == "unknown_request":
             return None
         raise
-    from allswell.domain.agents.conversation import answer_text
+    from allswell.domain.agents.result import answer_text
 
     result = "" if came.state in ("open", "blocked") else answer_text(came.result)
     answer = harmless(result if isinstance(result, str) else as_json(result))
@@ -165,7 +165,7 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
 
 def _result_text(result: str) -> str:
     """A result as JSON; an agent's last message as text."""
-    from allswell.domain.agents.conversation import result_in_words
+    from allswell.domain.agents.result import result_in_words
 
     return result_in_words(msgspec.json.decode(result)) or result
 

@@ -84,7 +84,7 @@ def tasks(
         names = {} if context.json else await load_names(views, page)
         facts = TaskFacts((await views.view_agenda()).now)
         if not context.json and any(row.ready for row in page):
-            await fill_for_ready(views, facts, context.place.pause)
+            await fill_for_ready(views, facts, context.pause)
         return page, more, counts, names, facts
 
     page, more, counts, names, facts = context.look(work, or_empty=True)
