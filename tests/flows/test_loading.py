@@ -63,7 +63,7 @@ def test_everything_knows_its_place() -> None:
     assert isinstance(listed, list)
     inner = listed[0].value
     assert isinstance(inner, dict)
-    assert (inner["c"].key, inner["c"].node.mark) == (YamlPosition(3, 5), YamlPosition(3, 8))
+    assert (inner["c"].mark, inner["c"].node.mark) == (YamlPosition(3, 5), YamlPosition(3, 8))
     assert listed[0].mark == YamlPosition(2, 5)
 
 

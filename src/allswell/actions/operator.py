@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from allswell.domain.agents.fleet import as_agent
 from allswell.domain.agents.status import still_run
 from allswell.domain.duration import Duration, parse, with_unit
 from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.lease.verification import shown, verify_of
 from allswell.domain.notify.delivery import Delivery, DeliveryFilter, again, follower_name
 from allswell.domain.question import AnswerAction, OptionInput, Question, choose, takes
-from allswell.domain.receipts.receipt import Verification
+from allswell.domain.receipts.receipt import Verification, receipt_id
 from allswell.domain.task.model import State
 from allswell.domain.task.resubmit import way_back
 from allswell.engine.access.keys import Keyring, LinkService, make_link
+from allswell.engine.lease import Held
 from allswell.engine.lookup import did_you_mean, find, find_question, find_run, find_task
 from allswell.engine.status.agents import free
 from allswell.engine.status.explanation import many
@@ -32,6 +35,7 @@ from allswell.engine.status.services import in_short, named
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused
 from allswell.store.files import user_name
+from allswell.views.attempt import VerifiedShape
 from allswell.views.delivery import RevisedShape, SinkForgottenShape, removed_sinks
 from allswell.views.fields import moment
 from allswell.views.fields import named as ids_of
@@ -187,6 +191,44 @@ class Operator:
             listed = ", ".join(others[:_LISTED]) + (" …" if len(others) > _LISTED else "")
             says += f" So are tasks that were skipped because of it: {listed}."
         return Performed(RetriedShape.of({str(old): str(new) for old, new in made.items()}), says)
+
+    async def verify(self, what: str, folder: str | None, begins: Callable[[str], None]) -> Performed[VerifiedShape]:
+        """Run the command that verifies a task that is reported as done, and record its verdict.
+
+        It runs in this folder; without one where the attempt worked, if its receipt is here, else in the present one.
+        `begins` is called with the command, and where it runs, before that.
+        """
+        from allswell.runtime.attempt.verification import claim_to_verify, environment_by_hand, limit_of, verify
+
+        task = await find_task(self._watch.views, what)
+        row, held = await claim_to_verify(self._watch, task)
+        place, agent = self._worked_in(held) if folder is None else (folder, ())
+        argv = verify_of(row.task)
+        begins(f"{shown(argv)}, in {place}")
+        limit = await limit_of(self._watch, row)
+        came = await verify(as_agent(agent, argv), folder=place, env=environment_by_hand(), limit=limit)
+        followed = await held.verified(
+            passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms, by=self._by
+        )
+        shape = VerifiedShape.of(task, place, came, followed)
+        stands = {
+            "accept": f"{row.task.name} is done",
+            "mend": f"{row.task.name} goes back to its agent ({followed.failed} of {followed.most})",
+            "ask": f"{row.task.name} still waits for you: `allswell questions`",
+        }
+        says = [f"{shape.verification.says}; {stands[shape.follows]}"]
+        if self._home is not None and row.lease is None and came.passed:  # else its supervisor may be at work there
+            says += await bring_home(self._watch, self._home, task, came)
+        return Performed(shape, ". ".join(says))
+
+    def _worked_in(self, held: Held) -> tuple[str, tuple[str, ...]]:
+        """Where an attempt worked, and the command of its agent, as far as its receipt here says that."""
+        from allswell.runtime.receipts import StateDir
+
+        kept = None if self._home is None else StateDir(self._home).receipts.find(receipt_id(held.task, held.token))
+        if kept is None or not kept.receipt.cwd or not Path(kept.receipt.cwd).is_dir():
+            return str(Path.cwd()), ()
+        return kept.receipt.cwd, kept.receipt.argv
 
     async def dismiss(self, what: str) -> Performed[DismissedShape]:
         """Note that a question, or the end of a task, was seen. Of a task that waits for an answer: its question."""

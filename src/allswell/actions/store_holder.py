@@ -14,6 +14,7 @@ import msgspec
 
 from allswell.actions.holder import RequestDraft, wait_for_answers
 from allswell.domain.ids import QuestionId, TaskId
+from allswell.domain.lease.verification import shown, verify_of
 from allswell.domain.mesh.request import DELEGATION, InboxItem, check_delegation
 from allswell.domain.question import Option
 from allswell.domain.service.retry import Failure
@@ -23,7 +24,8 @@ from allswell.engine.lease import Held, check_in
 from allswell.engine.lookup import find_holder
 from allswell.engine.mesh import COMES_WITHIN
 from allswell.engine.wakeup import Waiter, either
-from allswell.errors import Refused
+from allswell.errors import LeaseLost, Refused
+from allswell.views.attempt import VerifiedShape
 from allswell.views.lease import LastWordShape, OrdersShape, RequestedShape
 from allswell.views.question import QuestionShape
 
@@ -121,6 +123,24 @@ class StoreHolder(StoreAnswers):
         """The task is done."""
         await self._held.complete(result, command=self._id("done", msgspec.json.encode(result)))
         return LastWordShape(self._held.task, "done", State.DONE, None)
+
+    async def verify(self, result: object, folder: str, begins: Callable[[str], None]) -> VerifiedShape:
+        """Verify in this folder what it brings, before that counts; where that fails it goes on, as long as it may.
+
+        `begins` is called with the command before that is run.
+        """
+        from allswell.runtime.attempt.verification import environment_by_hand, verify_alive
+
+        held = self._held
+        row = await self._watch.task(held.task)
+        if row is None or row.lease is None or row.lease.token != held.token:
+            raise LeaseLost(held.task, held.token, "no agent holds the task")
+        begins(shown(verify_of(row.task)))
+        came = await verify_alive(self._watch, row, held, folder, environment_by_hand())
+        followed = await held.verified(
+            passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms, result=result, hold=True
+        )
+        return VerifiedShape.of(held.task, folder, came, followed)
 
     async def fail(self, failure: Failure) -> LastWordShape:
         """This attempt failed."""

@@ -168,8 +168,7 @@ class _SpecReader:
                 self._wrong(entry, key, f"{what} has no `{key}:`.", fix)
 
     def _place(self, at: YamlNode | MappingEntry) -> Location:
-        mark = at.key if isinstance(at, MappingEntry) else at.mark
-        return Location(self.file, mark.line, mark.column)
+        return Location(self.file, at.mark.line, at.mark.column)
 
     def _wrong(self, at: YamlNode | MappingEntry, field: str, says: str, fix: str) -> None:
         self.mistakes.append(SpecMistake(self._place(at), field, says, fix))

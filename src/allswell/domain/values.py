@@ -333,6 +333,11 @@ def quoted(text: str) -> str:
     return "\n".join(f"{QUOTE}{on_one_line(line)}" for line in text.strip().splitlines())
 
 
+def start_of(text: str, most: int) -> str:
+    """A text within so many characters; an ellipsis is the last of them where it is longer."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def end_of(text: str, limit: int) -> str:
     """The last characters of what is told; what an agent wrote stays marked, also where its line was cut."""
     at = len(text) - limit

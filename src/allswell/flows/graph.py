@@ -15,6 +15,7 @@ import msgspec
 from allswell.domain.check.model import CheckFigure
 from allswell.domain.check.scopes import Need, StepFigures, longest_path
 from allswell.domain.duration import show
+from allswell.domain.values import start_of
 from allswell.flows.spec import AgentPrompt, Flow, Function, RunCommand, Step
 
 # Where things stand that need each other: in waves, each after all that it needs.
@@ -252,4 +253,4 @@ def _box(node: GraphNode, x: float, y: float) -> str:
 def _text(text: str, most: int = _LETTERS) -> str:
     """Text that XML can hold, at most so long."""
     plain = "".join(" " if unicodedata.category(one).startswith(("C", "Z")) else one for one in text)
-    return escape(plain if len(plain) <= most else plain[: most - 1] + "…")
+    return escape(start_of(plain, most))

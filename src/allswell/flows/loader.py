@@ -49,9 +49,9 @@ class YamlPosition(msgspec.Struct, frozen=True):
 
 
 class MappingEntry(msgspec.Struct, frozen=True):
-    """A value of a mapping, with the place of its key."""
+    """A value of a mapping, and where its key begins."""
 
-    key: YamlPosition
+    mark: YamlPosition
     node: YamlNode
 
 
@@ -176,7 +176,7 @@ class _YamlReading:
         while not isinstance(event := next(self._events), self._yaml.MappingEndEvent):
             key = self._key(event, depth)
             if key in entries:
-                first = entries[key].key
+                first = entries[key].mark
                 self._refuse(event, f"the key {key!r} is given twice, first on line {first.line}; keep one")
             entries[key] = MappingEntry(self._mark(event), self._node(next(self._events), depth + 1))
         return entries
@@ -273,8 +273,7 @@ class YamlProblems:
 
     def place(self, at: YamlNode | MappingEntry) -> Location:
         """Where something stands: an entry at its key."""
-        mark = at.key if isinstance(at, MappingEntry) else at.mark
-        return Location(self.file, mark.line, mark.column)
+        return Location(self.file, at.mark.line, at.mark.column)
 
     def wrong(self, at: YamlNode | MappingEntry, says: str, fix: str, *, rule: CheckRule = BAD_FLOW) -> None:
         """Note a mistake."""

@@ -26,7 +26,7 @@ from allswell.domain.duration import Duration
 from allswell.domain.rules.event import EXECUTE_TOOL, OPERATION, TOOL_NAME
 from allswell.domain.scopes import DEFAULT, ScopeKind, ScopeLimits, label, limit_rules, own_limit
 from allswell.errors import Refused
-from allswell.runtime.calls import call_in_thread, run_in_thread, settled
+from allswell.runtime.calls import call_in_thread, is_async, run_in_thread, settled
 from allswell.runtime.durable.step import DurableStep, Key, in_flow
 from allswell.timing import scopes as timing
 from allswell.timing.scopes import Scope
@@ -239,7 +239,7 @@ async def run(scope: Scope, function: Callable[..., object], /, *args: object, *
 async def _run(
     scope: Scope, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> object:
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+    if is_async(function):
         return await timing.run(scope, cast("Callable[..., Awaitable[object]]", function), *args, **kwargs)
     if isinstance(scope, LimitedScope) and scope.on == "process":
         from allswell.runtime.process_calls import run_in_process

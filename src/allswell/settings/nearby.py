@@ -97,7 +97,7 @@ def _main(top: Path) -> Path | None:
 def _worktree(entry: Path) -> Path | None:
     """Where a linked worktree lies, as the main repository says; an archive can bring a `.git` that names any."""
     try:
-        with open(entry / "gitdir", "rb", opener=_without_waiting) as opened:
+        with open(entry / "gitdir", "rb", opener=without_waiting) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 return None
             return Path(os.path.realpath(entry / os.fsdecode(opened.read(_POINTER)).strip())).parent
@@ -105,8 +105,9 @@ def _worktree(entry: Path) -> Path | None:
         return None
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # an archive may have put a pipe there
+def without_waiting(path: str, flags: int) -> int:
+    """Opens a file for `open`: a pipe that stands in its place, out of an archive perhaps, would never open."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def nearest_store(here: Path) -> Path | None:

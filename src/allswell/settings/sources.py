@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from allswell.domain.check.model import Location
-from allswell.settings.nearby import folders
+from allswell.settings.nearby import folders, without_waiting
 from allswell.store.files import doubt
 from allswell.store.trusted import user_folder
 
@@ -312,7 +312,7 @@ def _text(path: Path, problems: list[SettingsProblem]) -> tuple[str | None, str 
     """What stands in a file, and what speaks against trusting it; neither, if there is none that can be read."""
     try:
         link = path.lstat()
-        with open(path, encoding="utf-8", opener=_without_waiting) as opened:
+        with open(path, encoding="utf-8", opener=without_waiting) as opened:
             found = os.fstat(opened.fileno())
             if not stat.S_ISREG(found.st_mode):
                 return None, None
@@ -334,11 +334,6 @@ def _text(path: Path, problems: list[SettingsProblem]) -> tuple[str | None, str 
                 SettingsProblem(f"the file cannot be read: {error.strerror}", str(path), Location(str(path)))
             )
     return None, None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    # A pipe that somebody has put there would never open otherwise.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _table(path: Path, text: str, section: Path_, problems: list[SettingsProblem]) -> dict[str, Any] | None:

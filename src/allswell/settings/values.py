@@ -238,10 +238,6 @@ def _show_size(value: Value) -> str:
     return f"{size}B"
 
 
-def _show_flag(value: Value) -> str:
-    return "true" if value else "false"
-
-
 class ValueKind(NamedTuple):
     """What is known about a kind of values."""
 

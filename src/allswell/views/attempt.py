@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Raw, Struct
 
 from allswell.domain.agents.cost import ExpenseRow, usd
+from allswell.domain.duration import felt
 from allswell.domain.lease.late import LateMessage, LateReports, afterwards
 from allswell.domain.lease.verification import AfterCheck, claims_to_be_done, failed_so_far, shown, verify_of
 from allswell.domain.receipts.receipt import End, Verification
@@ -105,6 +106,12 @@ class VerificationShape(Struct, frozen=True):
     elapsed_ms: int
     output: str
     left_out: int
+
+    @property
+    def says(self) -> str:
+        """How the command ended, in words."""
+        how = f"passed in {felt(self.elapsed_ms)}" if self.passed else f"failed ({self.why})"
+        return f"`{shown(self.argv)}` {how}"
 
 
 class FailedCheckShape(Struct, frozen=True):

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from allswell.domain.worker.limits import HEALTH, LONGEST_SECONDS, HealthRules, Layers, checked_health, checked_layers
 from allswell.domain.worker.message import MESSAGES, MessagePolicy, checked_messages, is_type
 from allswell.errors import Refused
+from allswell.runtime.calls import is_async
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 HookFunction = TypeVar("HookFunction", bound=Callable[[], Any])
@@ -48,12 +49,12 @@ class Handlers:
 
         An async one runs on the loop that async handlers run on. What it raises keeps the worker from starting.
         """
-        self._at_start.append(WorkerHook(function, _is_async(function)))
+        self._at_start.append(WorkerHook(function, is_async(function)))
         return function
 
     def on_stop(self, function: HookFunction) -> HookFunction:
         """Have a function called when a worker has handled its last message; what it raises is logged."""
-        self._at_stop.append(WorkerHook(function, _is_async(function)))
+        self._at_stop.append(WorkerHook(function, is_async(function)))
         return function
 
     def at_start(self) -> list[WorkerHook]:
@@ -76,7 +77,7 @@ class Handlers:
 
         def register(function: Function) -> Function:
             _refuse_wrong_function(function, type_)
-            self._by_type[type_] = Handler(type_, function, _is_async(function), long)
+            self._by_type[type_] = Handler(type_, function, is_async(function), long)
             return function
 
         return register
@@ -88,10 +89,6 @@ class Handlers:
     def types(self) -> list[str]:
         """The types that have a handler."""
         return sorted(self._by_type)
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _refuse_wrong_function(function: object, type_: str) -> None:

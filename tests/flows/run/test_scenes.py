@@ -374,6 +374,22 @@ def test_a_second_interrupt_is_immediate_and_still_leaves_receipts(tmp_path: Pat
     flow(tmp_path, "steps:\n" + step("a", "stubborn"), scene)
 
 
+@pytest.mark.row("F13")
+def test_a_function_whose_step_was_called_off_is_cancelled_and_leaves_a_receipt(tmp_path: Path) -> None:
+    async def scene(played: Play) -> None:
+        runner = await played.start()
+        going_on = asyncio.ensure_future(runner.run())
+        await asyncio.sleep(30)
+        (row,) = await played.stage.watch.tasks()
+        await played.stage.watch.cancel(row.task.id)
+        await going_on
+        assert played.stage.seconds < 60, "and not the ten minutes that the function would take"
+        assert [one.status for one in played.base.all_receipts()] == [StepStatus.LOST]
+        held_to_schema(played)
+
+    flow(tmp_path, "steps:\n" + step("a", "sleep", seconds=550), scene)
+
+
 @pytest.mark.row("F11")
 def test_a_run_that_timed_out_goes_on_in_a_new_one_with_its_results(tmp_path: Path) -> None:
     text = (

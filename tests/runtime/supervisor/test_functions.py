@@ -15,6 +15,7 @@ from allswell.domain.service.retry import IN_WORDS, ErrorClass, RetryPolicy
 from allswell.runtime.agents import FunctionRun
 from allswell.runtime.attempt.launch import brief_for
 from allswell.timing.clock import SystemClock
+from allswell.timing.scopes import abandoned
 from tests import patience
 from tests.runtime.attempt.stage import stage
 from tests.runtime.process.stage import tagged
@@ -33,12 +34,14 @@ async def breaks(work):
 async def hangs(work):
     await asyncio.sleep(3600)
 
+told = asyncio.Event()
+
 async def deaf(work):
     for _ in range(3):  # for ever, as far as its supervisor is concerned
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            pass
+            told.set()
     await asyncio.sleep(3600)
 
 async def answers(work):
@@ -160,6 +163,29 @@ def test_a_function_whose_caller_is_cancelled_is_ended_with_a_receipt_as_a_comma
             assert (attempt.outcome.end, attempt.outcome.reason) == (End.INTERRUPTED, "its caller was cancelled")
             assert attempt.outcome.receipt_path is not None
             assert attempt.outcome.receipt_path.exists()
+
+    asyncio.run(main())
+
+
+def test_a_second_order_gives_a_function_that_will_not_stop_no_more_grace(tmp_path: Path) -> None:
+    """As it does for a command: whoever presses Ctrl-C twice does not wait until it has ended."""
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            lease, begun = await here.lease(), asyncio.Event()
+            spec = standin("deaf", command=(), function="nightcrew:deaf", cwd=str(tmp_path), grace=3_600_000)
+            brief = brief_for(spec, lease, here.home, str(tmp_path))
+            attempt = FunctionRun(spec, brief, lease, here.home, begun.set, SystemClock())
+            running = asyncio.ensure_future(attempt.run())
+            await begun.wait()
+            attempt.stop("its supervisor was told to stop")
+            async with asyncio.timeout(patience.SECONDS):
+                await importlib.import_module("nightcrew").told.wait()
+            attempt.stop("its supervisor was told to stop at once", grace=0)
+            async with asyncio.timeout(patience.SECONDS):
+                outcome = await running
+            assert (outcome.end, outcome.reason) == (End.INTERRUPTED, "its supervisor was told to stop")
+            assert [scope.name for scope in abandoned()] == ["nightcrew:deaf"]
 
     asyncio.run(main())
 

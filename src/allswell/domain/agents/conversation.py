@@ -37,6 +37,7 @@ from allswell.domain.agents.output import (
 )
 from allswell.domain.agents.printed import last_words
 from allswell.domain.duration import felt, show
+from allswell.domain.values import start_of
 
 # What an agent printed, as a person reads it: `allswell logs`, the page and the live view show these entries.
 
@@ -254,7 +255,7 @@ def _input(call: ToolCall) -> str:
         if len(words) == 3 and words[0].endswith("sh") and words[1] in ("-c", "-lc"):
             text = words[2]
     line = "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))
-    return line if len(line) <= _INPUT else f"{line[: _INPUT - 1]}…"
+    return start_of(line, _INPUT)
 
 
 # --- what an attempt brings -------------------------------------------------------------------------------------------

@@ -38,11 +38,9 @@ class Tokens(msgspec.Struct, frozen=True):
 # of the table is an estimate, and marked as such wherever it is shown (`estimated`); the client's own total replaces
 # it.
 #
-# The table is of a date, and it is small; rows in the settings (`[prices]`) outweigh it. A model that no row names has
-# tokens and no price: then nothing is guessed.
+# The table is of 2026-11-18, Anthropic's prices as Claude Code 2.1.197 counts them, and it is small; rows in the
+# settings (`[prices]`) outweigh it. A model that no row names has tokens and no price: then nothing is guessed.
 
-PRICES_OF = "2026-11-18"
-"""The day on which the table was made; those of Anthropic's are as Claude Code 2.1.197 counts them."""
 _LONG_STORED = 2.0
 """How many times the price of a token that goes in one costs that is put into the cache for an hour."""
 NAME_MOST = 100
@@ -300,9 +298,9 @@ def together(rows: Iterable[ExpenseRow]) -> Spent:
     return Spent(
         len(found),
         sum(row.cost is not None for row in found),
-        _sum(counted(row.cost) for row in found),
-        _sum(counted(row.given) for row in found),
-        _sum(counted(row.written) for row in found),
+        sum_of(counted(row.cost) for row in found),
+        sum_of(counted(row.given) for row in found),
+        sum_of(counted(row.written) for row in found),
         sum(row.estimated for row in found),
     )
 
@@ -313,9 +311,9 @@ def add_up(sums: Iterable[Spent]) -> Spent:
     return Spent(
         sum(part.attempts for part in parts),
         sum(part.priced for part in parts),
-        _sum(part.cost for part in parts),
-        _sum(part.given for part in parts),
-        _sum(part.written for part in parts),
+        sum_of(part.cost for part in parts),
+        sum_of(part.given for part in parts),
+        sum_of(part.written for part in parts),
         sum(part.estimated for part in parts),
     )
 
@@ -325,7 +323,8 @@ def counted(figure: int | None) -> int | None:
     return None if figure is None else min(max(figure, 0), MOST)
 
 
-def _sum(figures: Iterable[int | None]) -> int | None:
+def sum_of(figures: Iterable[int | None]) -> int | None:
+    """Those that are known, together; None where none is."""
     known = [figure for figure in figures if figure is not None]
     return sum(known) if known else None
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from allswell.domain.agents.permission import waits
 from allswell.domain.ids import Token
-from allswell.domain.values import end_of
+from allswell.domain.values import end_of, start_of
 from allswell.errors import Refused
 
 CALLS_MOST = 5
@@ -158,7 +158,7 @@ def call_in_short(tool: str, acts: object) -> str:
     if not isinstance(text, str):
         text = msgspec.json.encode(text).decode()
     name, shown = _on_one_line(tool[:_TEXT_MOST])[:_TOOL_MOST], _on_one_line(text[:_TEXT_MOST])  # each sign takes time
-    shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
+    shown = start_of(shown, SHOWN)
     return f"{name}({shown})" if shown else name
 
 

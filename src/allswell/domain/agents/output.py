@@ -342,7 +342,6 @@ LONGEST_LINE = 1 << 20
 """Bytes; a longer line is taken for plain text."""
 LONGEST_FINAL_LINE = 8 << 20
 """Bytes of the last line: what was denied stands in it whole, so it can be long."""
-_CLAUDE_STEPS = ("assistant", "user", "result")
 _CODEX_STEPS = ("thread.started", "turn.started", "turn.completed", "item.started", "item.updated", "item.completed")
 _SYNTHETIC = "<synthetic>"
 """The model that Claude Code names where its message is an error of the provider's."""

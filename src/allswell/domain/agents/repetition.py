@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from allswell.domain.agents.denied import SPEAKS_FOR, WITHOUT_EFFECT
 from allswell.domain.agents.evidence import REPEAT_LIMIT
 from allswell.domain.agents.output import AgentEvent, ToolCall, ToolCallResult, TurnEnded, words_of
-from allswell.domain.values import on_one_line
+from allswell.domain.values import on_one_line, start_of
 
 _OPEN_MOST = 64
 """Calls whose answers are waited for; of more, the oldest are forgotten."""
@@ -155,5 +155,5 @@ def _label(call: ToolCall) -> str:
         shown = " ".join(on_one_line(words_of(about)[: 4 * _ABOUT_MOST]).split())
     except RecursionError:
         shown = ""
-    shown = shown if len(shown) <= _ABOUT_MOST else f"{shown[: _ABOUT_MOST - 1]}…"
+    shown = start_of(shown, _ABOUT_MOST)
     return f"{on_one_line(call.name[:_NAME_MOST]).strip() or 'a tool'} {shown}".rstrip()

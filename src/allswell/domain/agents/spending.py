@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allswell.domain.agents.cost import MOST, NAME_MOST, PRICES, TOKENS_MOST, Expense, Price, TokenUse, price_of
+from allswell.domain.agents.cost import MOST, NAME_MOST, PRICES, TOKENS_MOST, Expense, Price, TokenUse, price_of, sum_of
 from allswell.domain.agents.cost import estimated as estimate
 from allswell.domain.agents.output import AgentLine, MessageUsage, SessionSpent, StepEnded, TurnEnded
 
@@ -183,7 +183,7 @@ class _Messages:
 
 
 def _both(one: Expense, other: Expense) -> Expense:
-    figures = [_added(pair) for pair in zip(_figures(one), _figures(other), strict=True)]
+    figures = [sum_of(pair) for pair in zip(_figures(one), _figures(other), strict=True)]
     return _of_figures(figures, estimated=one.estimated or other.estimated)
 
 
@@ -202,8 +202,3 @@ def _of_figures(figures: Sequence[int | None], *, estimated: bool = False) -> Ex
 
 def _figures(one: Expense) -> tuple[int | None, int | None, int | None]:
     return one.cost, one.given, one.written
-
-
-def _added(figures: Sequence[int | None]) -> int | None:
-    known = [figure for figure in figures if figure is not None]
-    return sum(known) if known else None

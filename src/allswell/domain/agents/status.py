@@ -18,6 +18,7 @@ from allswell.domain.agents.evidence import EvidenceKind, EvidenceState
 from allswell.domain.agents.usage import UsageLevel
 from allswell.domain.duration import felt, show
 from allswell.domain.ids import Millis
+from allswell.domain.values import start_of
 from allswell.errors import Refused
 
 SPAWNING = 30_000
@@ -307,21 +308,19 @@ def read_survivors(text: str | None) -> Survivors | None:
 def short_command(command: str) -> str:
     """A command line as it is kept: on one line, and not too long."""
     line = "".join(one if one.isprintable() else " " for one in command).strip()
-    return line if len(line) <= _COMMAND else f"{line[: _COMMAND - 1]}…"
+    return start_of(line, _COMMAND)
 
 
 def named(processes: Sequence[Survivor]) -> str:
     """The processes as the subject of a sentence: `process 4242 (python x.py)`."""
-    each = [f"{one.pid} ({_cut(one.command)})" if one.command else str(one.pid) for one in processes[:_NAMED]]
+    each = [
+        f"{one.pid} ({start_of(one.command, _SHOWN)})" if one.command else str(one.pid) for one in processes[:_NAMED]
+    ]
     if len(processes) > _NAMED:
         each.append(f"{len(processes) - _NAMED} more")
     if len(each) == 1:
         return f"process {each[0]}"
     return f"processes {', '.join(each[:-1])} and {each[-1]}"
-
-
-def _cut(command: str) -> str:
-    return command if len(command) <= _SHOWN else f"{command[: _SHOWN - 1]}…"
 
 
 def still_run(processes: Sequence[Survivor]) -> str:

@@ -19,6 +19,7 @@ from allswell.domain.duration import show
 from allswell.domain.notify.spec import Severity
 from allswell.domain.question import Option, does, in_order
 from allswell.domain.rules.event import Event
+from allswell.domain.values import start_of
 
 DEFAULT_HEARS = (
     *("question_asked", "questions_open", "task_failed", "service_escalated", "breaker_opened", "usage_limit"),
@@ -72,7 +73,7 @@ def alert_for(event: Event, name: str, options: Sequence[Option] = ()) -> Alert:
         return write(event.data, name)
     said = ", ".join(f"{key} {value}" for key, value in event.data.items() if value not in ("", None))
     title = event.kind.replace("_", " ") + (f": {name}" if name else "")
-    return Alert("info", f"{event.kind} {event.task or event.agent or event.run or said}", title, cut(said))
+    return Alert("info", f"{event.kind} {event.task or event.agent or event.run or said}", title, _cut(said))
 
 
 def sentence(words: str, cause: str, *, urgent: bool = False) -> Alert:
@@ -87,14 +88,12 @@ def _asked(data: Mapping[str, Any], name: str, options: Sequence[Option]) -> Ale
         f"  allswell answer {quote(question)} {quote(option.key)}    ({option.label}: {does(option.act)})"
         for option in in_order(options)
     ]
-    text = f"{cut(str(data['text']))}\n\n" + "\n".join(
-        ["Answer with one of:", *ways] if ways else ["allswell questions"]
-    )
+    text = f"{_cut(data['text'])}\n\n" + "\n".join(["Answer with one of:", *ways] if ways else ["allswell questions"])
     return Alert("warning", question, f"A question{f' about {name}' if name else ''}", text, question)
 
 
 def _failed(data: Mapping[str, Any], name: str) -> Alert:
-    text = f"{data['reason']}: {cut(str(data['message']))}".removesuffix(": ")
+    text = f"{data['reason']}: {_cut(data['message'])}".removesuffix(": ")
     return Alert("warning", f"failed {name} {data['reason']}", f"Failed: {name}", f"{text}\nallswell why {quote(name)}")
 
 
@@ -105,7 +104,7 @@ def _open(data: Mapping[str, Any], _: str) -> Alert:
 
 
 def _service(data: Mapping[str, Any], _: str) -> Alert:
-    reason = f"\n{cut(str(data['reason']))}" if data.get("reason") else ""
+    reason = f"\n{_cut(data['reason'])}" if data.get("reason") else ""
     text = f"It needs a human.{reason}\nallswell why {quote(str(data['question']))}"
     return Alert("critical", f"service {data['service']}", f"{data['service']} needs you", text, str(data["question"]))
 
@@ -118,7 +117,7 @@ def _breaker(data: Mapping[str, Any], _: str) -> Alert:
 
 def _sink(data: Mapping[str, Any], _: str) -> Alert:
     what = "does not accept messages" if "target" in data else "has given a message up"
-    text = f"{cut(str(data['reason']))}\nallswell deliveries"
+    text = f"{_cut(data['reason'])}\nallswell deliveries"
     return Alert("warning", f"sink {data['sink']}", f"The sink {data['sink']} {what}", text)
 
 
@@ -133,14 +132,14 @@ def _blocked_long(data: Mapping[str, Any], name: str) -> Alert:
 def _waits(data: Mapping[str, Any], name: str) -> Alert:
     """An agent at whose terminal a human is wanted; what it waits for is told once."""
     place = name or str(data["folder"])
-    text = cut(str(data["text"]) or str(data["kind"]))
+    text = _cut(data["text"] or data["kind"])
     return Alert("warning", f"waits {place} {text}", f"An agent waits for you: {place}", text)
 
 
 def _silent(data: Mapping[str, Any], name: str) -> Alert:
     """A command that has been silent for a while; each time is a cause of its own."""
     lasted = show(int(data["silent_ms"]) // 1_000 * 1_000)
-    text = f"{cut(str(data['printed']))}; it goes on.\nallswell logs {quote(name)}\nallswell cancel {quote(name)}"
+    text = f"{_cut(data['printed'])}; it goes on.\nallswell logs {quote(name)}\nallswell cancel {quote(name)}"
     return Alert("warning", f"silent {name} {lasted}", f"No sign of progress for {lasted}: {name}", text)
 
 
@@ -157,9 +156,9 @@ _WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
 }
 
 
-def cut(text: str, most: int = LONGEST) -> str:
-    """As much of a text as an alert shows, or a service."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _cut(text: object) -> str:
+    """As much of a text as an alert shows."""
+    return start_of(str(text), LONGEST)
 
 
 _CALLS_ALL = re.compile(r"(?<=<)(?=[@!#])|(?<=\])(?=\()|@(?=everyone|here|channel|all\b|[!&]?\d)", re.IGNORECASE)

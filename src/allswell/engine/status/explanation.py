@@ -9,6 +9,7 @@ import msgspec
 
 from allswell.domain.duration import felt
 from allswell.domain.ids import Millis
+from allswell.domain.values import start_of
 
 Kind = Literal["task", "question", "run", "more"]
 
@@ -92,7 +93,7 @@ def clean(text: str, most: int = QUOTE_MAX) -> str:
     shown = " ".join(text[: most * 4].split())
     if not shown.isprintable():
         shown = "".join(char if char.isprintable() else "·" for char in shown)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return start_of(shown, most)
 
 
 def quoted(text: str, most: int = QUOTE_MAX) -> str:

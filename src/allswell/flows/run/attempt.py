@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from allswell.domain.values import QUOTED_IS_DATA, quoted
 from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.flows.reader import outside
-from allswell.flows.run.command import CommandWork, audit, find_agent, order_of_agent, say_verdict, verified
+from allswell.flows.run.command import CommandWork, audit, find_agent, order_of_agent, say_verdict
 from allswell.flows.run.context import RunContext, StepOutcome, failed
 from allswell.flows.run.folder import RunBase, collect
 from allswell.flows.run.function import FunctionWork
@@ -41,7 +41,7 @@ from allswell.flows.run.timeouts import Capturing
 from allswell.flows.spec import AgentPrompt, Function, Lookup, OutputSpec, RunCommand, ValueReference, fill, fill_text
 from allswell.runtime.attempt import AttemptLimits, order_for
 from allswell.runtime.attempt.launch import PLACE, LaunchSpec, handover_of, shortened
-from allswell.runtime.attempt.outcome import OutcomeReport
+from allswell.runtime.attempt.outcome import OutcomeReport, past_limit
 from allswell.runtime.attempt.warm import last_receipt
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.files import stamp
@@ -150,7 +150,6 @@ def git_place(folder: Path) -> tuple[str | None, str | None] | None:
 
 _SETTLING = 10.0
 """Seconds in which the store must have noticed that an attempt's time is up."""
-_LOOK = 0.02
 _LIMIT_NEAR = 1_000
 """Milliseconds by which the store's clock may be behind ours when a limit is reached."""
 
@@ -188,7 +187,6 @@ class StepAttempt:
         self._doing: CommandWork | FunctionWork | None = None
         self._auditing: asyncio.Future[Audited | StepOutcome] | None = None
         self._stopped: tuple[str, bool] | None = None
-        self._stops = asyncio.Event()
         self._reached = Phase.WORK
         """How far it came: where it was cut off or failed, or to its end."""
         self._capturing = Capturing(site.base, job, lease, self.number, site.clock, site.last_good)
@@ -209,15 +207,15 @@ class StepAttempt:
 
     def progress(self) -> str:
         """The last proof of progress, in words."""
-        return self._doing.progress() if isinstance(self._doing, CommandWork) else ""
+        last = None if self._doing is None else self._doing.standing.answer
+        return "" if last is None else last.what
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Order the stop: what there is is kept, and the step is given back."""
         self._stopped = (reason, at_once)
-        self._stops.set()
         self._report.leave()
         if self._doing is not None:
-            self._doing.stop(reason, at_once=at_once)
+            self._doing.stop(reason, grace=0 if at_once else None)
         if self._auditing is not None:
             self._auditing.cancel()
 
@@ -322,14 +320,11 @@ class StepAttempt:
             return StepOutcome(status=StepStatus.INTERRUPTED, error=self._stopped[0])
         self._reach(Phase.WORK)
         self._doing = self._prepared(found)
+        self._doing.verifying.on_begin = lambda _: self._reach(Phase.FINALIZE)
         try:
-            came = await self._doing.run()
+            came = await self._doing.came()
         finally:
             self._doing = None
-        done = came.status is StepStatus.DONE and not came.said
-        if done and self.job.verify is not None and came.verification is None:
-            self._reach(Phase.FINALIZE)
-            came = await verified(came, self.site, self.job, self.lease, self._stops)
         if came.verification is not None and not came.verification.passed:
             self._reach(Phase.FINALIZE)
         if came.verification is not None:
@@ -338,12 +333,11 @@ class StepAttempt:
         return came
 
     def _prepared(self, found: _LastFailure | None) -> CommandWork | FunctionWork:
-        site, job, work = self.site, self.job, self.job.work
-        cut = site.cut(self.lease, job)
+        site, job, work, lease = self.site, self.job, self.job.work, self.lease
+        cut = site.cut(lease, job)
         if isinstance(work, Function):
-            return FunctionWork(job, work, self.lease, self._capturing, cut, site, self._handover)
-        finalize = partial(self._reach, Phase.FINALIZE)
-        return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site, finalize)
+            return FunctionWork(job, work, lease, self._capturing, cut, site, self._handover)
+        return CommandWork(job, self._order(work, found), lease, self._capturing, cut, site)
 
     def _order(self, work: RunCommand | AgentPrompt, found: _LastFailure | None) -> LaunchSpec:
         """What to run; what an audit has found comes along."""
@@ -503,17 +497,8 @@ class StepAttempt:
 
     async def _followed(self) -> FinalAction:
         """What really follows a timeout: read off the task, once the store has ended the attempt."""
-        end = asyncio.get_running_loop().time() + _SETTLING
-        while True:
-            row = await self.site.watch.task(self.lease.task)
-            if row is None:
-                return FinalAction.FAIL
-            if row.lease is None or row.lease.token != self.lease.token:
-                break
-            if asyncio.get_running_loop().time() >= end:
-                return FinalAction.RETRY
-            await asyncio.sleep(_LOOK)
-        if row.task.state != OPEN:
+        row = await past_limit(self.site.watch, self.lease, _SETTLING)
+        if row is None or row.task.state != OPEN:
             return FinalAction.FAIL
         waits = any(wait.kind == "question" for wait in row.waits)
         return FinalAction.ESCALATE if waits else FinalAction.RETRY

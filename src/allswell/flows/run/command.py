@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 from msgspec import UNSET
 
 from allswell.domain.agents.cost import tokens_of
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.duration import show
 from allswell.domain.lease.audit import Audited
-from allswell.domain.lease.verification import AfterCheck, shown
+from allswell.domain.lease.verification import AfterCheck
 from allswell.domain.receipts.receipt import End, Receipt, Verification
 from allswell.domain.receipts.step import StepStatus, step_status
 from allswell.domain.scopes import ScopeKind
@@ -30,8 +28,6 @@ from allswell.flows.spec import AgentPrompt, Flow, RunCommand
 from allswell.runtime.agents.run import order_of
 from allswell.runtime.attempt import AttemptOutcome, AttemptRunner
 from allswell.runtime.attempt.launch import LaunchSpec
-from allswell.runtime.attempt.verification import watch_over
-from allswell.runtime.process import allowed_environment
 from allswell.runtime.receipts import Receipts, StateDir, attempt_name
 from allswell.runtime.run_tool import ToolResult, run_tool
 from allswell.runtime.workspace.files import open_there, own_folder, write_file
@@ -67,56 +63,22 @@ class _Receipts(Receipts):
         return super().write(receipt)
 
 
-class CommandWork:
+class CommandWork(AttemptRunner):
     """One try at a command."""
 
     def __init__(
-        self,
-        job: MemberJob,
-        make_order: Callable[[], LaunchSpec],
-        lease: Lease,
-        capturing: Capturing,
-        cut: TimeoutCut,
-        site: RunContext,
-        verifies: Callable[[], None],
+        self, job: MemberJob, order: LaunchSpec, lease: Lease, capturing: Capturing, cut: TimeoutCut, site: RunContext
     ) -> None:
-        """`verifies` is called when it says that it is done, and that is verified."""
-        self._verifies = verifies
         self._job = job
-        self._make_order = make_order
-        self._lease = lease
-        self._cut = cut
-        self._site = site
+        self._limit = cut
         self._llm = site.base.llm
         home = Path(job.home)
-        self._home = _StepPaths(home, _Receipts(home / "receipts", capturing, cut), self._llm)
-        self._attempt: AttemptRunner | None = None
-        self._stopped: tuple[str, bool] | None = None
+        paths = _StepPaths(home, _Receipts(home / "receipts", capturing, cut), self._llm)
+        super().__init__(order, lease, paths, clock=site.clock)
 
-    async def run(self) -> StepOutcome:
+    async def came(self) -> StepOutcome:
         """Run the command to its end, or to that of its time."""
-        try:
-            order = self._make_order()
-        except Refused as error:
-            return failed(error.message)
-        self._attempt = AttemptRunner(order, self._lease, self._home, clock=self._site.clock)
-        self._attempt.verifying.on_begin = lambda _: self._verifies()
-        if self._stopped is not None:
-            self.stop(self._stopped[0], at_once=self._stopped[1])
-        return self._came(await self._attempt.run())
-
-    def stop(self, reason: str, *, at_once: bool) -> None:
-        """Have the command ended; its work is kept first."""
-        self._stopped = (reason, at_once)
-        if self._attempt is not None:
-            self._attempt.stop(reason, grace=0 if at_once else None)
-
-    def progress(self) -> str:
-        """The last proof of progress: what it said in a check-in, or what its protocol showed."""
-        last = None if self._attempt is None else self._attempt.standing.answer
-        return "" if last is None else last.what
-
-    def _came(self, outcome: AttemptOutcome) -> StepOutcome:
+        outcome = await self.run()
         status = step_status(outcome.end)
         streams = self._named()
         stdout = dict(streams).get("stdout")
@@ -134,7 +96,7 @@ class CommandWork:
             status=status,
             error=None if status is StepStatus.DONE else self._reason(outcome),
             failure=failure,
-            cut=self._cut if status is StepStatus.TIMEOUT else None,
+            cut=self._limit if status is StepStatus.TIMEOUT else None,
             stdout=text[:PRINTED_MOST],
             printed_more=len(text) > PRINTED_MOST,
             exit_code=outcome.exit_code,
@@ -151,16 +113,16 @@ class CommandWork:
 
     def _reason(self, outcome: AttemptOutcome) -> str:
         """Why it ended; a limit is told as what it is, the flow's or the step's own."""
-        if outcome.end is End.TIMEOUT and self._cut.scope is ScopeKind.FLOW:
-            return f"the flow's limit of {show(self._cut.timeout_ms)} was reached"
+        if outcome.end is End.TIMEOUT and self._limit.scope is ScopeKind.FLOW:
+            return f"the flow's limit of {show(self._limit.timeout_ms)} was reached"
         return outcome.reason
 
     def _named(self) -> tuple[tuple[str, Path], ...]:
         """The transcripts, under the names of the step and its attempt."""
         found = []
         for stream in ("stdout", "stderr"):
-            path = self._llm / f"{attempt_name(self._lease.task, self._lease.attempt)}.{stream}"
-            named = self._llm / f"{self._job.id}-{self._job.tried + self._lease.attempt}.{stream}"
+            path = self._llm / f"{attempt_name(self.lease.task, self.lease.attempt)}.{stream}"
+            named = self._llm / f"{self._job.id}-{self._job.tried + self.lease.attempt}.{stream}"
             try:
                 path.replace(named)
             except OSError:
@@ -242,30 +204,8 @@ def order_of_agent(
 
 # The verification of a step (`verify:`): the command that must pass before the step is done.
 #
-# A step that runs a command, or an agent, is verified as every watched attempt is (runtime/attempt/verification.py). A
-# function has no attempt of its own, so its step is verified here, in the same way. What follows from the verdict is
-# the store's decision, as it is for every task: done, once more with what was found, or a human.
-
-_ENDED = {End.TIMEOUT: StepStatus.TIMEOUT, End.LEASE_LOST: StepStatus.LOST}
-
-
-async def verified(
-    came: StepOutcome, site: RunContext, job: MemberJob, lease: Lease, stop: asyncio.Event
-) -> StepOutcome:
-    """What came of a function's step, once its work was verified."""
-    assert job.verify is not None  # noqa: S101 - asked by the caller
-    env = allowed_environment({**job.env, "ALLSWELL_STEP": job.id})
-    told = await watch_over(lease, job.verify.argv, folder=job.folder, env=env, stop=stop)
-    if told is None:
-        return StepOutcome(status=StepStatus.INTERRUPTED, error="it was stopped while its work was verified")
-    if isinstance(told, Verification):
-        if told.passed:
-            return msgspec.structs.replace(came, verification=told)
-        error = f"it was done, and `{shown(told.argv)}` failed ({told.why})"
-        return msgspec.structs.replace(came, status=StepStatus.FAILED, error=error, verification=told)
-    status = _ENDED[told.end]
-    cut = site.cut(lease, job) if status is StepStatus.TIMEOUT else None
-    return msgspec.structs.replace(came, status=status, error=told.reason, cut=cut)
+# It runs as for every attempt (runtime/attempt/verification.py). What follows from the verdict is the store's decision,
+# as it is for every task: done, once more with what was found, or a human.
 
 
 async def say_verdict(lease: Lease, check: Verification, came: StepOutcome, given: StepResult) -> AfterCheck:

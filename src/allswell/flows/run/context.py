@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -24,21 +24,16 @@ from allswell.engine.watch import Watch
 from allswell.flows.run.folder import FlowEvent, RunBase
 from allswell.flows.run.plan import MemberJob
 from allswell.flows.run.timeouts import BaselineNotes, TimeoutCut
+from allswell.runtime.attempt.runner import in_thread
 from allswell.runtime.workspace.files import stamp
 from allswell.timing.clock import Clock
 
-T = TypeVar("T")
 _KEEPERS = 2
 """How many threads write receipts: while one waits for the disk, the other writes the next group."""
 _TOGETHER = 64
 """How many receipts one of them writes and flushes together."""
 GRACE = 10_000
 """Milliseconds between SIGTERM and SIGKILL."""
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Do what blocks in a thread."""
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 @dataclass

@@ -7,32 +7,33 @@ What it calls (guards, `llm_call`, `tool`) finds the step's deadline around it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from allswell.domain.agents.status import named
 from allswell.domain.duration import show
-from allswell.domain.receipts.step import FinalAction, StepStatus
+from allswell.domain.receipts.receipt import End
+from allswell.domain.receipts.step import FinalAction, StepStatus, step_status
 from allswell.domain.scopes import ScopeKind
 from allswell.domain.service.classify import failure_of
 from allswell.domain.service.retry import ErrorClass, Failure
 from allswell.domain.values import to_json
 from allswell.engine.lease import Lease
-from allswell.errors import AllswellError, Refused
-from allswell.flows.run.context import RunContext, StepOutcome, failed
+from allswell.errors import Refused
+from allswell.flows.run.context import RunContext, StepOutcome
 from allswell.flows.run.plan import MemberJob
 from allswell.flows.run.timeouts import BaselineNotes, Capturing, TimeoutCut
 from allswell.flows.spec import Function
-from allswell.runtime.agents.function import FunctionCall, load_function
-from allswell.runtime.attempt.launch import PLACE
+from allswell.runtime.agents.function import FunctionLife, load_function
+from allswell.runtime.attempt import AttemptLimits, AttemptOutcome
+from allswell.runtime.attempt.launch import PLACE, LaunchSpec
 from allswell.runtime.call_timeouts import CallTimeout, CallTimeouts
 from allswell.runtime.calls import contained, left
 from allswell.runtime.deadlines import limits, run, step
 from allswell.runtime.guard.transport import expense_of
+from allswell.runtime.process import allowed_environment
 from allswell.timing.loops import running_loop
 from allswell.timing.scopes import Scope, ScopeTimeout
 
@@ -43,8 +44,8 @@ def find_function(named: Function, folder: str) -> Callable[..., object]:
     return load_function(whole, folder, where=whole)
 
 
-class FunctionWork:
-    """One call of a function."""
+class FunctionWork(FunctionLife):
+    """One call of a function, inside a scope with the step's limit; at that limit the scope ends it."""
 
     def __init__(
         self,
@@ -56,38 +57,58 @@ class FunctionWork:
         site: RunContext,
         handover: str,
     ) -> None:
+        bounds, name = AttemptLimits(grace=limits().grace), f"{work.module}:{work.function}"
+        order = LaunchSpec((name,), "", job.folder, {}, bounds)
+        if lease.verify:
+            env = allowed_environment({**job.env, "ALLSWELL_STEP": job.id})
+            order = dataclasses.replace(order, env=env, verify=() if job.verify is None else job.verify.argv)
+        super().__init__(order, lease, site.clock, handover, bodies=True)
         self._handover = handover
         self._job = job
         self._work = work
         self._site = site
-        self._lease = lease
-        self._noted = False
         self._number = job.tried + lease.attempt
-        self._call = FunctionCall(f"{lease.task}.{lease.attempt}", handover)
         self._ledger = self._call.ledger
         self._capturing = capturing
-        self._cut = cut
-        self._working: asyncio.Future[object] | None = None
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """The call has ended, or nobody waits for it any more."""
-        self._stopped: tuple[str, bool] | None = None
+        self._limit = cut
         self._loop = asyncio.get_running_loop()
         self._timeouts = CallTimeouts(self._hear_timeout, (ScopeKind.LLM_CALL, ScopeKind.TOOL), site.clock.wall)
         self._keeping: list[asyncio.Future[None]] = []
         self._ended_by: CallTimeout | None = None
         """The timeout of a call by which the function has ended."""
 
-    async def run(self) -> StepOutcome:
+    async def came(self) -> StepOutcome:
         """Call it, at most until the step's time is up; what models were asked in it is kept."""
-        came = await self._called()
-        await self._end_processes()
+        ended = await self.run()
+        status, cut = step_status(ended.end), None
+        if status is StepStatus.TIMEOUT:
+            cut = self._limit
+        elif self._ended_by is not None:
+            cut = self._cut_of(self._ended_by)
+        return StepOutcome(
+            status=status,
+            error=None if status is StepStatus.DONE else ended.reason,
+            failure=ended.failure,
+            cut=cut,
+            result=ended.value if status is StepStatus.DONE else None,
+            streams=await self._transcript(),
+            tokens=self._ledger.tokens,
+            verification=ended.verification,
+        )
+
+    async def _life(self) -> AttemptOutcome:
+        job, lease, noting = self._job, self.lease, self._site.noting
+        function = find_function(self._work, job.folder)
+        noted = noting is not None and await noting.note(self._site.aside, job, lease.task, lease.attempt)
+        ended = await self._called(function)
+        if left := await self._call.end_processes(lambda: self._grace):
+            self._site.tell("step_processes_ended", job.id, self._number, processes=named(left))
         await self._keep_calls()
-        if self._noted and came.status is StepStatus.DONE and self._job.audit is self._job.verify is None:
-            BaselineNotes.forget(self._job, self._lease.task, self._lease.attempt)
+        if noted and ended.end is End.DONE and job.audit is job.verify is None:
+            BaselineNotes.forget(job, lease.task, lease.attempt)
         if (spent := expense_of(self._ledger.tokens)) is not None:
-            with contextlib.suppress(AllswellError):  # money that cannot be told is no reason to fail
-                await self._lease.spend(spent)
-        return msgspec.structs.replace(came, streams=await self._transcript(), tokens=self._ledger.tokens)
+            self._gathering.meter.add(spent)
+        return await self.verifying.verified(await self._paid(ended), self._judge.remaining, said=False)
 
     async def _transcript(self) -> tuple[tuple[str, Path], ...]:
         """The file of what models were asked and answered so far, if they were."""
@@ -136,97 +157,71 @@ class FunctionWork:
         began = self._site.clock.monotonic() - timeout.elapsed_ms
         return TimeoutCut(timeout.scope, timeout.timeout_ms, began, timeout.elapsed_ms, timeout.at)
 
-    async def _end_processes(self) -> None:
-        """End what the function has started and left running, however its call ended."""
-        at_once = self._stopped is not None and self._stopped[1]
-        if left := await self._call.end_processes(lambda: 0 if at_once else limits().grace):
-            self._site.tell("step_processes_ended", self._job.id, self._number, processes=named(left))
+    # --- the call itself ----------------------------------------------------------------------------------------------
 
-    async def _called(self) -> StepOutcome:
-        try:
-            function = find_function(self._work, self._job.folder)
-        except Refused as error:
-            return failed(error.message)
-        noting = self._site.noting
-        if noting is not None:
-            self._noted = await noting.note(self._site.aside, self._job, self._lease.task, self._lease.attempt)
-        self._remaining = self._lease.until_limit
-        if self._remaining <= 0:
-            await self._site.aside(lambda: self._capturing.begin(self._cut))
-            return StepOutcome(status=StepStatus.TIMEOUT, error="its time was up before it began", cut=self._cut)
-        scope = step(self._job.id, timeout_override=self._remaining)
+    async def _called(self, function: Callable[..., object]) -> AttemptOutcome:
+        remaining = self.lease.until_limit
+        if remaining <= 0:
+            return await self._timed_out("its time was up before it began")
+        scope = step(self._job.id, timeout_override=remaining)
         inputs = {name: _with_handover(value, self._handover) for name, value in self._work.inputs.items()}
         recorded = self._timeouts.begin()  # which the call inherits
-        working = self._working = self._call.begin(run(scope, contained(function), **inputs))
+        working = self._call.begin(run(scope, contained(function), **inputs))
         self._timeouts.end(recorded)
-        working.add_done_callback(self._ended)
-        if self._stopped is not None:
-            self.stop(self._stopped[0], at_once=self._stopped[1])
-        await self._over
-        if not working.done():  # told to stop at once: nobody waits for it
-            return self._interrupted()
+        return await self._ended(working, scope, await self._watched(working, scope))
+
+    async def _ended(self, working: asyncio.Future[object], scope: Scope, ended: AttemptOutcome) -> AttemptOutcome:
+        """How the attempt ended, by what the call came to."""
         try:
-            return self._returned(working.result())
+            result = working.result()
         except asyncio.CancelledError as cancelled:
-            if self._stopped is not None:
-                return self._interrupted()
-            return await self._timed_out(scope) if scope.expired else _raised(left(cancelled))
+            if ended.end not in (End.DONE, End.TIMEOUT):
+                return ended
+            late = scope.expired or ended.end is End.TIMEOUT
+            return await self._limit_reached(scope) if late else self._raised(left(cancelled))
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is how the step ended
             if scope.expired:  # what it raises in its grace comes of that: a tool that was ended, a cancel
-                return await self._timed_out(scope, error)
+                return await self._limit_reached(scope, error)
             return await self._inner(error)
-
-    def stop(self, reason: str, *, at_once: bool) -> None:
-        """Cancel the call; at once, nobody waits for it any more."""
-        self._stopped = (reason, at_once)
-        if self._working is not None:
-            self._working.cancel(reason)
-            if at_once and not self._over.done():
-                self._over.set_result(None)
-
-    def _ended(self, working: asyncio.Future[object]) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
-        elif not working.cancelled():
-            working.exception()  # seen: nobody else waits for it
-
-    def _returned(self, result: object) -> StepOutcome:
         try:
             to_json(result, f"what {self._job.id} returned")
         except Refused as error:
-            return failed(error.message)
-        return StepOutcome(status=StepStatus.DONE, result=result)
+            return self._failed(error.message, Failure(ErrorClass.VALIDATION, error.message[:4_000]))
+        return dataclasses.replace(self._judge.so(End.DONE, "it returned"), value=result)
 
-    def _interrupted(self) -> StepOutcome:
-        reason = "it was cancelled" if self._stopped is None else self._stopped[0]
-        return StepOutcome(status=StepStatus.INTERRUPTED, error=reason)
-
-    async def _timed_out(self, scope: Scope, raised: BaseException | None = None) -> StepOutcome:
+    async def _limit_reached(self, scope: Scope, raised: BaseException | None = None) -> AttemptOutcome:
         """The step's time is up; its limit is told as its own, whatever of it was left when the call began."""
-        cut = self._cut
-        await self._site.aside(lambda: self._capturing.begin(cut))
-        whose = "the flow's" if cut.scope is ScopeKind.FLOW else "its"
-        error = f"{whose} limit of {show(cut.timeout_ms)} was reached"
+        whose = "the flow's" if self._limit.scope is ScopeKind.FLOW else "its"
+        error = f"{whose} limit of {show(self._limit.timeout_ms)} was reached"
         if isinstance(raised, ScopeTimeout) and raised.scope is scope and raised.abandoned:
             error += "; it did not stop within the grace and was given up"
-        return StepOutcome(status=StepStatus.TIMEOUT, error=error, cut=cut)
+        return await self._timed_out(error)
 
-    async def _inner(self, error: BaseException) -> StepOutcome:
+    async def _timed_out(self, error: str) -> AttemptOutcome:
+        await self._site.aside(lambda: self._capturing.begin(self._limit))
+        return self._judge.so(End.TIMEOUT, error)
+
+    async def _inner(self, error: BaseException) -> AttemptOutcome:
         """The function raised: where that is because a call inside it ran out of time, that is kept as the step's."""
         late = self._timeouts.of(error)
-        if isinstance(error, ScopeTimeout):
-            failure = Failure(ErrorClass.NETWORK, str(error)[:4_000])  # as one of the network
-            came = StepOutcome(status=StepStatus.FAILED, error=str(error), failure=failure)
+        if isinstance(error, ScopeTimeout):  # as one of the network
+            ended = self._failed(str(error), Failure(ErrorClass.NETWORK, str(error)[:4_000]))
         else:
-            came = _raised(error)
+            ended = self._raised(error)
         if late is None or late.is_kept:
-            return came
+            return ended
         self._ended_by, cut = late, self._cut_of(late)
         if late.scope is ScopeKind.LLM_CALL:
             self._ledger.hung(late.name, late.error)
         self._capturing.retry_count = max(late.retry_count, self._capturing.retry_count)
         await self._site.aside(lambda: self._capturing.begin(cut, late.error))
-        return msgspec.structs.replace(came, cut=cut)
+        return ended
+
+    def _raised(self, error: BaseException) -> AttemptOutcome:
+        return self._failed(f"{type(error).__name__}: {error}", failure_of(error))
+
+    def _failed(self, reason: str, failure: Failure) -> AttemptOutcome:
+        return dataclasses.replace(self._judge.so(End.FAILED, reason), failure=failure)
 
 
 def _with_handover(value: Any, handover: str) -> Any:  # noqa: ANN401 - JSON
@@ -240,7 +235,3 @@ def _with_handover(value: Any, handover: str) -> Any:  # noqa: ANN401 - JSON
             return {name: _with_handover(one, handover) for name, one in value.items()}
         case _:
             return value
-
-
-def _raised(error: BaseException) -> StepOutcome:
-    return StepOutcome(status=StepStatus.FAILED, error=f"{type(error).__name__}: {error}", failure=failure_of(error))

@@ -19,7 +19,7 @@ from allswell.domain.build.hearing import ChannelCoverage, HeardMessage
 from allswell.domain.build.line import MESSAGE_MAX, is_agent_name
 from allswell.domain.ids import Millis
 from allswell.errors import Refused
-from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.clock import SystemClock
 
 _log = logging.getLogger("allswell.chat")
 _CHUNK = 65_536
@@ -29,13 +29,13 @@ _TOO_LONG = "a line of more than %d bytes was skipped"
 class StdioChannel:
     """A `Channel` over two byte streams; reading ends with the input."""
 
-    def __init__(self, name: str, given: BinaryIO, told: BinaryIO, clock: Clock | None = None) -> None:
+    def __init__(self, name: str, given: BinaryIO, told: BinaryIO) -> None:
         if not is_agent_name(name):
             raise Refused("bad_name", f"{name!r} cannot be our name; use letters, digits, '_' and '-'", where="name")
         self._name = name
         self._given = given
         self._told = told
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._count = 0
         self._last = Millis(0)
         self._loop = asyncio.get_running_loop()

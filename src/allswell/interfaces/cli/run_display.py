@@ -30,6 +30,7 @@ from allswell.domain.service.service import shut
 from allswell.errors import AllswellError, Refused
 from allswell.interfaces.cli.context import CliContext, remark
 from allswell.interfaces.cli.rendering import columns, cut, plain, short, typed_here
+from allswell.runtime.workspace.files import write_all
 
 if TYPE_CHECKING:
     from allswell.engine.watch import Watch
@@ -119,7 +120,7 @@ class Screen:
             if not piece:
                 return
         if not self.live:
-            _write(stream, piece)
+            write_all(stream, piece)
             if self._terminal is not None:
                 self._terminal.printed(piece)
             return
@@ -127,7 +128,7 @@ class Screen:
             if os.isatty(stream):
                 self._wipe()
                 self._at_start = piece.endswith(b"\n")
-            _write(stream, piece)
+            write_all(stream, piece)
 
     def show(self, attempt: AttemptRunner, now: int) -> None:
         """Paint the line: elapsed, left, the last proof of progress; or how far its work has been kept."""
@@ -151,13 +152,13 @@ class Screen:
         with self._lock:
             if self._at_start:  # never behind an unfinished line of the command's
                 self._line = cut(text, (columns(sys.stderr) or 80) - 1).encode()
-                _write(2, _CLEAR + b"\x1b[2m" + self._line + b"\x1b[0m")
+                write_all(2, _CLEAR + b"\x1b[2m" + self._line + b"\x1b[0m")
 
     def finish(self) -> None:
         """The command has ended: show what was held back, and take the line away for good."""
         rest = b"" if self._view is None else self._view.rest()
         if rest:
-            _write(1, rest)
+            write_all(1, rest)
         self.clear()
 
     def say(self, lines: Sequence[str]) -> None:
@@ -170,13 +171,13 @@ class Screen:
         with self._lock:
             self._wipe()
             if self.live and not self._at_start:
-                _write(2, b"\n")
+                write_all(2, b"\n")
                 self._at_start = True
 
     def _wipe(self) -> None:
         if self._line:
             self._line = b""
-            _write(2, _CLEAR)
+            write_all(2, _CLEAR)
 
 
 def _kept(keeping: Progress) -> str:
@@ -187,13 +188,7 @@ def _kept(keeping: Progress) -> str:
 def _write_if_taken(line: bytes) -> None:
     """A short line on standard error, unless nobody takes it: then the end of the tree must not wait for that."""
     if select.select([], [2], [], 0)[1]:
-        _write(2, line)
-
-
-def _write(stream: int, piece: bytes) -> None:
-    view = memoryview(piece)
-    while view:
-        view = view[os.write(stream, view) :]
+        write_all(2, line)
 
 
 # What is said of a command under `allswell run` while it runs: that it is silent, and that its provider refuses it.
@@ -389,7 +384,7 @@ def tell(context: CliContext, ran: RunOutcome, retries: int) -> None:
 def end_lines(receipt: Receipt, *, attempts: int, retries: int, asked: bool) -> list[str]:
     """The end of a command, for whoever sat before it; `asked`: a human has to decide now."""
     lines = [_cause(receipt, attempts, retries, asked=asked)]
-    if receipt.status in _BY_ITSELF and not _files(receipt) and not are_changes_untold(receipt) and not asked:
+    if receipt.status in _BY_ITSELF and not receipt.files and not are_changes_untold(receipt) and not asked:
         return lines
     # What failed a verification was shown then, and a verdict of idleness quotes the last line itself.
     said = "" if receipt.status in (End.UNVERIFIED, End.IDLE) else last_line(receipt)
@@ -439,13 +434,9 @@ def _progress(receipt: Receipt) -> str:
     return f"the last sign of progress was {felt(ago)} before: {plain(last.what)}"
 
 
-def _files(receipt: Receipt) -> int:
-    return len(receipt.changed) + receipt.changed_more
-
-
 def kept(receipt: Receipt) -> str:
     """What an attempt changed, and that it is kept; nothing where that cannot be told."""
-    snapshot, count = receipt.snapshot, _files(receipt)
+    snapshot, count = receipt.snapshot, receipt.files
     if snapshot is None:
         return ""
     if not count and not are_changes_untold(receipt):

@@ -35,7 +35,6 @@ from allswell.domain.notify.alert import (
     Alert,
     AnswerButton,
     alert_for,
-    cut,
     each_cause_once,
     plain_text,
     sentence,
@@ -48,7 +47,7 @@ from allswell.domain.notify.delivery import Delivery, DeliveryFailure
 from allswell.domain.notify.spec import MESH, SEVERITIES, Severity, SinkSpec, hearing, quiet_left, routes_for
 from allswell.domain.rules.event import Entry, Event
 from allswell.domain.task.submit import WEBHOOKS
-from allswell.domain.values import nearest
+from allswell.domain.values import nearest, start_of
 from allswell.engine.access.keys import LinkService
 from allswell.engine.status.explanation import clean
 from allswell.engine.status.journal import asked_of
@@ -218,8 +217,8 @@ def _slack(title: str, text: str, buttons: Sequence[AnswerButton]) -> dict[str, 
 def _discord(title: str, text: str, buttons: Sequence[AnswerButton]) -> dict[str, object]:
     """A message of Discord's: its text, and below it a card for each button, whose title is a link."""
     cards = [{"title": plain_text(one.label), "url": one.url, "description": one.does} for one in buttons]
-    embeds = [{"description": cut(text, _DISCORD_TEXT)}, *cards]
-    return {"content": cut(title, _DISCORD_TITLE), "embeds": embeds, "allowed_mentions": {"parse": []}}
+    embeds = [{"description": start_of(text, _DISCORD_TEXT)}, *cards]
+    return {"content": start_of(title, _DISCORD_TITLE), "embeds": embeds, "allowed_mentions": {"parse": []}}
 
 
 class _AppriseLog(logging.Handler):

@@ -170,8 +170,8 @@ class RowList(ScrollView, can_focus=True):
     class Reached(Message):
         """The last row was reached: there may be more to load."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(self) -> None:
+        super().__init__()
         self._lines: list[LiveRow | tuple[LiveSection, str]] = []
         self._at = 0
         self._now = 0

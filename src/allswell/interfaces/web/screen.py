@@ -32,6 +32,7 @@ from allswell.domain.agents.cost import shown as money
 from allswell.domain.ids import QuestionId, can_name, message_of_question, service_of_question, task_of_question
 from allswell.domain.question import does
 from allswell.domain.rules.event import Entry
+from allswell.domain.values import start_of
 from allswell.engine.status.explanation import ago, clean, length, many, rough, within
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
@@ -149,7 +150,7 @@ def plain(line: str, most: int = 1_000) -> str:
     """One line as it was printed, with its spaces and without what a terminal would act upon."""
     text = _ESCAPES.sub("", line[: most * 4]).expandtabs(4).rstrip()
     shown = "".join(char if char.isprintable() else "·" for char in text)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return start_of(shown, most)
 
 
 def _block(text: str, most: int = _BLOCK_MOST) -> str:

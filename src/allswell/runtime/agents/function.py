@@ -48,6 +48,7 @@ from allswell.runtime.process.leftovers import Spawner, install, spawner
 from allswell.runtime.propagation import in_attempt
 from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock
+from allswell.timing.scopes import Scope, run
 
 _POLL = 0.25
 """Seconds between two looks at a request."""
@@ -252,16 +253,6 @@ _LOOK = 0.5
 """Seconds between two looks at whether the lease still holds."""
 
 
-ABANDONED: dict[asyncio.Future[Any], None] = {}
-"""Functions that would not be cancelled and still run: a program that ends must not wait for them."""
-
-
-def _let_go(work: asyncio.Future[Any]) -> None:
-    ABANDONED.pop(work, None)
-    if not work.cancelled():
-        work.exception()  # heard, so that nobody complains
-
-
 def load_function(path: str, folder: str = "", *, where: str = "function") -> Callable[..., Any]:
     """The function that `module:name` means, looked for from this folder too; `Refused` says what is missing."""
     if folder and folder not in sys.path:
@@ -329,7 +320,45 @@ def told_of(brief: Brief, lease: Lease) -> TaskBrief:
     )
 
 
-class FunctionRun(AttemptLife):
+class FunctionLife(AttemptLife):
+    """One attempt by a function that is called in this process, inside a scope that bounds its end."""
+
+    def __init__(self, order: LaunchSpec, lease: Lease, clock: Clock, handover: str, *, bodies: bool) -> None:
+        super().__init__(order, lease, clock)
+        self._call = FunctionCall(f"{lease.task}.{lease.attempt}", handover, bodies=bodies)
+
+    async def _watched(self, working: asyncio.Future[Any], scope: Scope) -> AttemptOutcome:
+        """Watch a call until it is over: it has ended by itself (done), or was cancelled for what this says.
+
+        One that does not end within the grace is given up, and fenced, by its scope.
+        """
+        working.add_done_callback(lambda _: self._news.fire())
+
+        async def by_itself() -> AttemptOutcome | None:
+            return self._judge.so(End.DONE, "it has ended") if working.done() else self._look()
+
+        ended = await self._judge.watch(self._news, by_itself, longest=_LOOK)
+        while not working.done():
+            if self._stopped or not scope.expired:  # at its own limit it has cancelled the call already
+                left = self.lease.remaining
+                scope.grace_ms = min(self._grace, left) if left else self._grace
+                working.cancel(ended.reason)
+            await self._news.listen().wait()
+        if not working.cancelled():
+            working.exception()  # heard, whether or not it is the reason
+        return ended
+
+    def _look(self) -> AttemptOutcome | None:
+        """Why the call is to be ended while it goes on, if it is."""
+        return None
+
+    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
+        """Order the stop; a call that is being ended already is given no more than this grace."""
+        super().stop(reason, end, grace=grace)
+        self._news.fire()
+
+
+class FunctionRun(FunctionLife):
     """One attempt by an async function."""
 
     def __init__(
@@ -337,7 +366,8 @@ class FunctionRun(AttemptLife):
     ) -> None:
         limits = AttemptLimits(idle=spec.idle, grace=spec.grace, longer_idle=f"let it check in, or {longer_idle(spec)}")
         env = allowed_environment(spec.env, more=spec.pass_env)
-        super().__init__(LaunchSpec((spec.function,), "", brief.folder, env, limits), lease, clock)
+        order = LaunchSpec((spec.function,), "", brief.folder, env, limits)
+        super().__init__(order, lease, clock, brief.handover.text, bodies=False)
         self._gathering.silence = "it has not checked in"  # for nothing else can be seen of it
         self.inbox: tuple[str, ...] = ()
         self._spec = spec
@@ -346,7 +376,6 @@ class FunctionRun(AttemptLife):
         self._began_at = Millis(clock.wall())
         checked_in = partial(self._gathering.heard, EvidenceKind.CHECKIN)
         self._work = Work(told_of(brief, lease), lease, checked_in, self._gathering.spent)
-        self._call = FunctionCall(f"{lease.task}.{lease.attempt}", self._work.handover, bodies=False)
 
     @property
     def waits_for(self) -> str | None:
@@ -364,22 +393,12 @@ class FunctionRun(AttemptLife):
 
     async def _life(self) -> AttemptOutcome:
         """Called, watched, cancelled where it has not ended; then verified, and its receipt written."""
-        work = self._call.begin(contained(find_function(self._spec))(self._work))
-        work.add_done_callback(lambda _: self._news.fire())
+        scope = Scope(None, kind="agent", name=self._spec.function)
+        work = self._call.begin(run(scope, contained(find_function(self._spec)), self._work))
         self._started()
-
-        async def by_itself() -> AttemptOutcome | None:
-            if work.done():
-                return self._ended(work)
-            if self.lease.over:
-                return self._judge.so(End.ASKED, "it let go of the task")
-            if self._work.waits_for:
-                self._gathering.heard(EvidenceKind.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
-            return None
-
-        outcome = await self._judge.watch(self._news, by_itself, longest=_LOOK)
-        if not work.done():
-            await self._cut(work)
+        outcome = await self._watched(work, scope)
+        if outcome.end is End.DONE:
+            outcome = self._ended(work)
         if left := await self._call.end_processes(lambda: self._grace):
             log.warning("%s left %s running; ended", self.lease.name, named(left))
         asked = expense_of(self._call.ledger.tokens)
@@ -395,6 +414,13 @@ class FunctionRun(AttemptLife):
                 )
             )
         return outcome
+
+    def _look(self) -> AttemptOutcome | None:
+        if self.lease.over:
+            return self._judge.so(End.ASKED, "it let go of the task")
+        if self._work.waits_for:
+            self._gathering.heard(EvidenceKind.PROTOCOL, f"it waits for the answer to {self._work.waits_for[0]}")
+        return None
 
     def _ended(self, work: asyncio.Future[Any]) -> AttemptOutcome:
         so = self._judge.so
@@ -412,16 +438,3 @@ class FunctionRun(AttemptLife):
         return dataclasses.replace(
             so(End.FAILED, f"{type(error).__name__}: {error}"[:1_000]), failure=failure_of(error)
         )
-
-    async def _cut(self, work: asyncio.Future[Any]) -> None:
-        """Cancel, and cancel again within the grace; then it is given up."""
-        grace = self._grace if self.lease.remaining == 0 else min(self._grace, self.lease.remaining)
-        for _ in range(3):
-            work.cancel()
-            await asyncio.wait((work,), timeout=grace / 3_000)
-            if work.done():
-                if not work.cancelled():
-                    work.exception()  # heard, so that nobody complains
-                return
-        ABANDONED[work] = None
-        work.add_done_callback(_let_go)

@@ -26,7 +26,9 @@ from allswell.domain.lease.verification import NEEDS_VERIFICATION, AfterCheck
 from allswell.domain.receipts.receipt import End, Receipt, receipt_id
 from allswell.domain.rules.command import Command, RecordReceipt, wire_name
 from allswell.domain.service.retry import ErrorClass, Failure
+from allswell.domain.task.model import TaskRow
 from allswell.engine.lease import Held, LastWord, Lease
+from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt.launch import AttemptOutcome
 from allswell.runtime.attempt.record import FlightFile, InFlightRecord, KeptCommand, flight_of, take_off
@@ -36,6 +38,7 @@ from allswell.timing.clock import Clock, SystemClock
 T = TypeVar("T")
 _AGAIN = 1.0
 """Seconds between two tries at a store that is away; each try waits for the store itself, too."""
+_LOOK = 0.02
 LEAVING = 5.0
 """Seconds that the store has to answer once its supervisor is to stop."""
 _KINDS: dict[str, type[Command]] = {wire_name(kind): kind for kind in get_args(LastWord)}
@@ -380,3 +383,18 @@ async def _say(lease: Lease, outcome: AttemptOutcome) -> AfterCheck | None:
         case _:
             assert_never(outcome.end)
     return None
+
+
+async def past_limit(watch: Watch, lease: Lease, patience: float) -> TaskRow | None:
+    """A task once the store has ended an attempt at its limit, or after so many seconds.
+
+    Its clock may be a little behind ours.
+    """
+    until = asyncio.get_running_loop().time() + patience
+    while True:
+        row = await watch.task(lease.task)
+        over = row is None or row.lease is None or row.lease.token != lease.token
+        if over or asyncio.get_running_loop().time() >= until:
+            return row
+        await watch.sweep_once()
+        await asyncio.sleep(_LOOK)

@@ -52,6 +52,7 @@ from allswell.domain.agents.output import (
 from allswell.domain.agents.refusal import PRINTS_PLAIN, UsageLimit, from_plain
 from allswell.domain.agents.repetition import Repetition, RepetitionFinder
 from allswell.domain.agents.spending import UsageCounter
+from allswell.domain.values import start_of
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.agent_socket import ToolMessage
 from allswell.runtime.attempt.launch import LaunchSpec
@@ -409,10 +410,6 @@ _FIRST = 1.0
 """Seconds by which the first look at the folder may be older than the attempt, if somebody else has taken one."""
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 1]}…"
-
-
 @cache
 def prices_here() -> Mapping[str, Price]:
     """What models cost, with the rows of the settings; they are loaded when a message is first priced."""
@@ -525,10 +522,10 @@ class ProgressMonitor:
         if streams.speaks:
             words = streams.latest_words
             return streams.open_call or (
-                f"the last that it said: “{_short(words)}”" if words else "it has said nothing"
+                f"the last that it said: “{start_of(words, _QUOTED)}”" if words else "it has said nothing"
             )
         lines, printed, last = streams.lines, streams.printed, streams.latest_words
-        quote = f" “{_short(last)}”" if last else ""
+        quote = f" “{start_of(last, _QUOTED)}”" if last else ""
         lines_before, printed_before = self._before_progress
         if printed == printed_before:
             return f"it has printed nothing since{quote}"

@@ -30,7 +30,7 @@ from allswell.runtime.attempt.launch import (
     with_handover,
 )
 from allswell.runtime.attempt.orphans import reconcile
-from allswell.runtime.attempt.outcome import OutcomeReport, refused_receipt, report
+from allswell.runtime.attempt.outcome import OutcomeReport, past_limit, refused_receipt, report
 from allswell.runtime.attempt.record import FlightFile
 from allswell.runtime.attempt.runner import AttemptRunner
 from allswell.runtime.attempt.warm import REFUSED
@@ -185,7 +185,7 @@ class RetryLoop:
             if followed is not None and outcome.verification is not None and self._verified is not None:
                 self._verified(outcome.verification, followed)
             if outcome.end is End.TIMEOUT:
-                await self._judged(lease)
+                await past_limit(self._watch, lease, _JUDGED)
             return await report_.wait_for(lambda: self._goes_on(lease.task, outcome))
         finally:
             trusted.cancel()
@@ -234,13 +234,3 @@ class RetryLoop:
         """Whether a try is left; to be sent back to mend what was not done takes none: the task counts that itself."""
         spent = sum(one.end is not End.UNVERIFIED for one in self.outcomes)
         return outcome.end in _AGAIN and spent <= self._retries
-
-    async def _judged(self, lease: Lease) -> None:
-        """Until the store has said that the limit was reached: its clock may be a little behind ours."""
-        end = asyncio.get_running_loop().time() + _JUDGED
-        while asyncio.get_running_loop().time() < end:
-            row = await self._watch.task(lease.task)
-            if row is None or row.lease is None or row.lease.token != lease.token:
-                return
-            await self._watch.sweep_once()
-            await asyncio.sleep(0.02)

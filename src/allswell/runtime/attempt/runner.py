@@ -441,7 +441,7 @@ class AttemptRunner(AttemptLife):
             text = f"calls that match `defer` cannot be made to wait for a human: {self._no_permissions}"
             raise Refused("cannot_defer", text, where="defer")
         if not KEEPER.running:
-            await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
+            await in_thread(KEEPER.ensure)
         command = WardenCommand(
             argv=order.argv if self._plugin is None else self._plugin.added_to(order.argv),
             path=order.path,
@@ -739,5 +739,5 @@ async def _within(seconds: float, waiting: Awaitable[object]) -> bool:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do something that blocks in a thread of the loop's."""
+    """Do what blocks in a thread of the loop's."""
     return await asyncio.get_running_loop().run_in_executor(None, work)

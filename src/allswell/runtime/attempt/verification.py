@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ from allswell.domain.receipts.receipt import End, Verification
 from allswell.domain.task.model import OPEN, TaskRow
 from allswell.engine.lease import Held, Lease
 from allswell.engine.watch import Watch
-from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.errors import AllswellError, Refused
 from allswell.runtime.attempt.launch import AttemptOutcome, LaunchSpec, about, is_gone
 from allswell.runtime.attempt.limits import as_the_store_has_it
 
@@ -188,9 +189,8 @@ async def _keep_alive(held: Held, every: float) -> None:
         await asyncio.sleep(every)
 
 
-# Verification by hand: by a holder without a supervisor (`allswell done`), and by an operator (`allswell verify`).
-#
-# And by the supervisor that comes after one that died: no other process could.
+# Verification when the attempt's own supervisor does not: by a holder without one and by an operator (actions/), and by
+# the supervisor that comes after one that died.
 
 _ALIVE = 10.0
 """Seconds between two check-ins of a holder that waits for its own verification."""
@@ -220,38 +220,15 @@ async def claim_to_verify(watch: Watch, task: TaskId) -> tuple[TaskRow, Held]:
     raise Refused("nothing_to_verify", text, where="task")
 
 
+def environment_by_hand() -> dict[str, str]:
+    """What the command gets that a person has run: all that they have, but for what is ours."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ALLSWELL_")}
+
+
 async def limit_of(watch: Watch, row: TaskRow) -> int:
     """How long the verification of a task may take, in ms: its own limit, and what its attempt has left."""
     own = row.task.spec.policy.verify_timeout
     return own if row.lease is None else max(min(own, row.lease.deadline - await watch.now()), 1)
-
-
-async def verify_own(
-    watch: Watch, held: Held, result: object, *, folder: str, env: Mapping[str, str]
-) -> tuple[Verification, AfterCheck]:
-    """Verify what a holder has done, who says so itself; where that fails it goes on, as long as it may."""
-    row = await watch.task(held.task)
-    if row is None or row.lease is None or row.lease.token != held.token:
-        raise LeaseLost(held.task, held.token, "no agent holds the task")
-    came = await _verify_alive(watch, row, held, folder, env)
-    followed = await held.verified(
-        passed=came.passed,
-        why=came.why,
-        said=came.output,
-        elapsed=came.elapsed_ms,
-        result=result,
-        hold=True,
-    )
-    return came, followed
-
-
-async def verify_for(
-    watch: Watch, row: TaskRow, held: Held, *, agent: Sequence[str], folder: str, env: Mapping[str, str], by: str
-) -> tuple[Verification, AfterCheck]:
-    """Verify, as an operator, a task that is reported as done; `agent` is the agent's command, if known."""
-    came = await verify(as_agent(agent, verify_of(row.task)), folder=folder, env=env, limit=await limit_of(watch, row))
-    followed = await held.verified(passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms, by=by)
-    return came, followed
 
 
 async def verify_left(
@@ -261,12 +238,12 @@ async def verify_left(
 
     `agent` is the command by which the agent was started.
     """
-    came = await _verify_alive(watch, row, held, folder, env, agent)
+    came = await verify_alive(watch, row, held, folder, env, agent)
     followed = await held.verified(passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms)
     return came, followed
 
 
-async def _verify_alive(
+async def verify_alive(
     watch: Watch, row: TaskRow, held: Held, folder: str, env: Mapping[str, str], agent: Sequence[str] = ()
 ) -> Verification:
     """Verify, and let the store know meanwhile that the attempt is attended to."""

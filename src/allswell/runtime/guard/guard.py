@@ -47,7 +47,7 @@ from allswell.domain.service.incident import Incident
 from allswell.domain.task.submit import check_name
 from allswell.errors import Refused
 from allswell.runtime.call_timeouts import ATTEMPT
-from allswell.runtime.calls import settled
+from allswell.runtime.calls import is_async, settled
 from allswell.runtime.deadlines import limits
 from allswell.runtime.guard.blocks import (
     AsyncAttempts,
@@ -265,7 +265,7 @@ class Guard:
                 return sync_stream(self, function, args, kwargs)
 
             wrapper = generate
-        elif inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        elif is_async(function):
 
             @functools.wraps(function)
             async def acall(*args: object, **kwargs: object) -> object:

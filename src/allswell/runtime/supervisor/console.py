@@ -13,7 +13,7 @@ from allswell.domain.lease.audit import AfterAudit
 from allswell.domain.lease.verification import AfterCheck, shown
 from allswell.domain.question import AnswerAction, Question, in_order, without_output
 from allswell.domain.receipts.receipt import End, Receipt, left_running, where_it_is
-from allswell.domain.values import on_one_line
+from allswell.domain.values import on_one_line, start_of
 from allswell.runtime.attempt import AttemptOutcome
 from allswell.runtime.attempt.output import last_said
 from allswell.runtime.process import held_back
@@ -70,7 +70,7 @@ def asks(question: Question) -> str:
     choice = "your answer" if replies or not keys else keys[0]
     others = f" (or {', '.join(keys[1:])})" if not replies and len(keys) > 1 else ""
     typed = shlex.join(["allswell", "answer", question.id, choice])
-    return f"{question.asked_by or 'allswell'} asks: “{_cut(text)}” → {typed}{others}"
+    return f"{question.asked_by or 'allswell'} asks: “{start_of(text, _LONGEST)}” → {typed}{others}"
 
 
 def ended(
@@ -82,7 +82,7 @@ def ended(
     """
     receipt = outcome.receipt
     took_ = f" after {felt(receipt.elapsed_ms)}" if receipt is not None else ""
-    why = _cut(outcome.reason)
+    why = start_of(outcome.reason, _LONGEST)
     match outcome.end:
         case End.DONE:
             check = outcome.verification
@@ -149,12 +149,13 @@ def given_back(agent: str, name: str, account: str, outcome: AttemptOutcome) -> 
 
 def handed_over(agent: str, name: str, why: str, role: str, resolver: str) -> str:
     """An attempt that could not begin with the work of its needs; its task waits until another agent has merged it."""
-    return f"{agent} gave “{name}” back: {_cut(why)}; an agent of the role {role} is to resolve it: {resolver}"
+    why = start_of(why, _LONGEST)
+    return f"{agent} gave “{name}” back: {why}; an agent of the role {role} is to resolve it: {resolver}"
 
 
 def met_limit(agent: str, name: str, said: str, outcome: AttemptOutcome) -> str:
     """An attempt that ended by itself at a usage limit: its account is parked, and no attempt is spent."""
-    return f"{agent} gave back “{name}”: usage limit: {_cut(said)}{_work(outcome.receipt)}"
+    return f"{agent} gave back “{name}”: usage limit: {start_of(said, _LONGEST)}{_work(outcome.receipt)}"
 
 
 def _sent_back(followed: AfterCheck | None) -> str:
@@ -169,7 +170,7 @@ def too_late(agent: str, name: str, outcome: AttemptOutcome, why: str) -> str:
     """An attempt has ended whose task is not its own any more; what it brought is kept (O10)."""
     if outcome.end is not End.DONE and not outcome.by_itself:
         return ended(agent, name, outcome)
-    return f"{agent} came too late with “{name}” ({_cut(outcome.reason)}): {why}; what it brought is kept"
+    return f"{agent} came too late with “{name}” ({start_of(outcome.reason, _LONGEST)}): {why}; what it brought is kept"
 
 
 def _said(receipt: Receipt | None, why: str, then: str) -> str:
@@ -177,7 +178,7 @@ def _said(receipt: Receipt | None, why: str, then: str) -> str:
     if receipt is None:
         return then
     last = "".join(last_said(receipt, 1))
-    said = f"; it said: {_cut(last)}" if last and last not in why else ""
+    said = f"; it said: {start_of(last, _LONGEST)}" if last and last not in why else ""
     return said + then + (_work(receipt) or f" → allswell logs {receipt.task}")
 
 
@@ -195,7 +196,3 @@ def _work(receipt: Receipt | None) -> str:
     if receipt is None or not files:
         return ""
     return f"; its work ({files} file{'' if files == 1 else 's'}) → allswell diff {receipt.id}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -63,9 +63,9 @@ def _give_up_after(often: int) -> Callable[[], int]:
     return lambda: next(left, None) is None
 
 
-def connect_writer(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sqlite3.Connection:
+def connect_writer(database: Path, busy_timeout: int) -> sqlite3.Connection:
     """The connection that writes; the database is made, and put into WAL mode, if need be."""
-    connection = connect(database, busy_timeout, one_thread=one_thread)
+    connection = connect(database, busy_timeout)
     try:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchall()

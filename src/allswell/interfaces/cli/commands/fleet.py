@@ -205,9 +205,9 @@ def _supervise(
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
-    from allswell.runtime.agents.function import ABANDONED
     from allswell.runtime.host import raise_limit
     from allswell.runtime.supervisor import Supervisor
+    from allswell.timing.scopes import abandoned
 
     plan = _plan(context, name, fleet, drain=drain)
     if tells:
@@ -242,7 +242,7 @@ def _supervise(
             ended = "its agents were ended; use another name (--name)"
             remark(f"allswell: {plain(lost.reason)}: {plain(name)}; {ended}")
             raise CliExit(Exit.LEASE_LOST) from None
-        if ABANDONED:  # functions that would not be cancelled: asyncio would wait for them for ever
+        if abandoned():  # functions that would not be cancelled: asyncio would wait for them for ever
             flush()
             os._exit(int(Exit.FINE))
 

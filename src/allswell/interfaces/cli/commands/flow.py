@@ -343,9 +343,9 @@ async def _resumed(
 ) -> Summary | None:
     from allswell.domain.receipts.step import RunVerdict
     from allswell.flows.run import resume as going
-    from allswell.flows.run.context import in_thread
     from allswell.flows.run.runner import Runner, Summary, make_site
     from allswell.flows.run.state import check_outputs, cut_offs, look
+    from allswell.runtime.attempt.runner import in_thread
     from allswell.timing.clock import SystemClock
     from allswell.views.flow import OfferShape
 
@@ -392,8 +392,8 @@ async def _discarded(
     context: CliContext, base: RunBase, cuts: list[InterruptedStep], decided: Mapping[str, CutOffChoice]
 ) -> list[str]:
     """Put back what was to be discarded; where it is kept."""
-    from allswell.flows.run.context import in_thread
     from allswell.flows.run.resume import discard
+    from allswell.runtime.attempt.runner import in_thread
 
     those = [cut_off for cut_off in cuts if decided[cut_off.step] == "discard_and_retry"]
     if not those:

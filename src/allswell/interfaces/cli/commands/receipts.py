@@ -173,12 +173,10 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
 
 def _verification(came: VerificationShape) -> str:
     """What came of the verification, with the end of what it printed."""
-    from allswell.interfaces.cli.commands.verify import told
-
     lines = came.output.strip().splitlines()
     more = f" (the last {_CHECKED} lines)" if len(lines) > _CHECKED or came.left_out else ""
     printed = f", and printed{more}" if lines else ", and printed nothing"
-    head = paint(f"verification: {told(came)}{printed}", "dim")
+    head = paint(f"verification: {plain(came.says)}{printed}", "dim")
     return head + ("\n" + block("\n".join(lines[-_CHECKED:]), "  ") if lines else "")
 
 

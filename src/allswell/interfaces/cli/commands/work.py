@@ -44,10 +44,10 @@ from allswell.interfaces.cli.rendering import (
 
 if TYPE_CHECKING:
     from allswell.actions.holder import Holder
+    from allswell.actions.store_holder import StoreHolder
     from allswell.domain.lease.claim import Granted
     from allswell.domain.question import Option as Choice
     from allswell.domain.task.model import TaskRow
-    from allswell.engine.lease import Held
     from allswell.engine.watch import Watch
     from allswell.views.lease import ClaimShape, HandoverShape, LastWordShape
     from allswell.views.question import QuestionShape
@@ -316,7 +316,7 @@ def _end(
     context: CliContext,
     lease: LeaseOptions,
     verb: Callable[[Holder], Coroutine[Any, Any, LastWordShape]],
-    verify: Callable[[Watch, Held], Awaitable[None]] | None = None,
+    verify: Callable[[StoreHolder], Awaitable[None]] | None = None,
 ) -> None:
     """Say a word that ends the attempt, and tell where the task stands then; `verify` is what "done" may need first."""
     if context.socket is not None:
@@ -330,13 +330,14 @@ def _end(
         from allswell.views.lease import LastWordShape
 
         held = await hold_of(context, watch, lease)
+        holder = StoreHolder(watch, held)
         try:
-            ended = await verb(StoreHolder(watch, held))
+            ended = await verb(holder)
         except Refused as error:
             elsewhere = context.url.startswith("http") or _is_supervised(context)
             if verify is None or error.code != NEEDS_VERIFICATION or elsewhere:
                 raise  # from elsewhere, and under a supervisor, no holder says of its own work that it was verified
-            await verify(watch, held)
+            await verify(holder)
             ended = LastWordShape(held.task, "done", "done", None)
         row = await watch.task(held.task)
         assert row is not None  # noqa: S101 - tasks are never deleted
@@ -381,10 +382,10 @@ def done(
     value = json_of(result, "RESULT")
     to_json(value, "RESULT")
 
-    async def verify(watch: Watch, held: Held) -> None:
+    async def verify(holder: StoreHolder) -> None:
         from allswell.interfaces.cli.commands.verify import done_verified
 
-        await done_verified(context, watch, held, value)
+        await done_verified(context, holder, value)
 
     _end(context, lease, lambda holder: holder.done(value), verify)
 
