@@ -8,8 +8,10 @@ of a client is told here in its own words: its command, its settings, a call of 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -280,6 +282,16 @@ class ClientFleet(RealFleet):
         self.shell("trust", "--yes")  # what holds for a task is what the settings say when it is submitted
         self.shell("submit", "night", "--payload", json.dumps(PROMPT), *options)
         self.start()
+
+    @contextlib.contextmanager
+    def stands_still(self) -> Iterator[None]:
+        """Its supervisor is stopped for as long as this lasts, and so renews no lease."""
+        assert self._up is not None
+        self._up.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._up.send_signal(signal.SIGCONT)
 
     # --- what came of it ----------------------------------------------------------------------------------------------
 

@@ -99,24 +99,33 @@ def test_capped(fleet: ClientFleet, provider: SceneProvider) -> None:
         fleet.cell("capped", f"not within its turn: it reports its tokens ({used} of 9) when it is done")
 
 
-def test_called_off(fleet: ClientFleet, provider: SceneProvider) -> None:
-    """A cancel takes the lease from it; what it says after that is refused."""
+def test_fenced(fleet: ClientFleet, provider: SceneProvider) -> None:
+    """Its supervisor stands still until its lease has lapsed, and another agent has the task: nothing of it counts."""
     provider.script(fleet.client.hangs("touch begun; "), Reply("All of it is made."))
-    fleet.works(provider, idle="60s")
+    fleet.works(provider, top='[fleet]\nlease = "8s"', idle="120s")
     fleet.until((fleet.shell.folder / "begun").exists)
-    began = time.monotonic()
-    fleet.shell("cancel", "night")
-    fleet.receipt()
-    length = time.monotonic() - began
-    assert fleet.state() == "cancelled"
+    assert "tail" in commands(fleet)
+    with fleet.stands_still():
+        other = fleet.shell.json("claim", "--agent", "other", "--wait", "60s")
+        began = time.monotonic()
     fleet.until(lambda: "tail" not in commands(fleet))
-    fleet.cell("fenced", f"ended {length:.0f} s after the cancel, with its command; the task stays cancelled")
+    receipt = fleet.receipt()
+    length = time.monotonic() - began
+    assert receipt["status"] == "lease_lost", receipt
+    fleet.shell("done", "--task", other["task"]["task_id"], "--token", str(other["token"]), "--agent", "other")
+    attempts = [(one["agent_id"], one["outcome"]) for one in fleet.shown()["attempts"]]
+    assert attempts == [("one", "lease_lapsed"), ("other", "done")], attempts
+    fleet.cell(
+        "fenced",
+        f"ended with its command {length:.0f} s after another agent was given its task; that agent's result counts",
+    )
 
 
 def commands(fleet: ClientFleet) -> set[str]:
-    """The names of the programs that run of it."""
+    """The names of the programs that run in its folder."""
     names = set()
-    for pid in fleet.shell.living():
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            names.add(Path(f"/proc/{pid}/comm").read_text().strip())
+            if (process / "cwd").readlink() == fleet.shell.folder:
+                names.add((process / "comm").read_text().strip())
     return names
