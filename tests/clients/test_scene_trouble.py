@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from pathlib import Path
@@ -32,15 +33,17 @@ def test_hangs_in_its_model(fleet: ClientFleet, provider: SceneProvider) -> None
     assert fleet.question()["kind"] == "repeated_timeout", fleet.questions()
     assert receipt["status"] == "idle", receipt
     attempt = fleet.shown()["attempts"][0]
-    cancelled = ", its turn cancelled first" if fleet.client.acp else ""
+    cancelled = ", its turn cancelled first" if fleet.client.acp and "session/cancel" in fleet.wire.read_text() else ""
     fleet.cell("hangs in model", f"idle: ended after {took(attempt)} (limit {fleet.client.idle}){cancelled}")
 
 
 def test_hangs_in_a_tool(fleet: ClientFleet, provider: SceneProvider) -> None:
     provider.script(fleet.client.hangs(), Reply("I am back."))
     fleet.works(provider, top=ESCALATES, idle=fleet.client.idle)
+    fleet.until(lambda: "tail" in commands(fleet))
     receipt = fleet.receipt()
     assert receipt["status"] == "idle", receipt
+    fleet.until(lambda: "tail" not in commands(fleet))
     attempt = fleet.shown()["attempts"][0]
     named = f"“{receipt['open_call']}”" if receipt["open_call"] else "the call is not known"
     fleet.cell("hangs in tool", f"idle: ended after {took(attempt)} with the call's own processes; {named}")
@@ -52,10 +55,12 @@ def test_repeats_itself(fleet: ClientFleet, provider: SceneProvider) -> None:
     fleet.until(lambda: fleet.questions() or fleet.shown()["attempts"], 300)
     if not fleet.questions():
         (attempt, *_) = fleet.shown()["attempts"]
+        assert attempt["outcome"].startswith("failed"), attempt
         assert "Loop detected" in attempt["detail"], attempt
-        fleet.cell(
-            "repeats itself", "its own program stops it after 4 rounds, and ends well: not done, and tried again"
-        )
+        printed = fleet.shell("logs", "night", "--attempt", "1", "--json").stdout.splitlines()
+        rounds = sum(json.loads(line)["kind"] == "tool" for line in printed)
+        stopped = f"its own program stops it after {rounds} rounds, and ends well"
+        fleet.cell("repeats itself", f"{stopped}: not done, and tried again")
         return
     (question,) = fleet.questions()
     if question["kind"] == "repeated_timeout":
