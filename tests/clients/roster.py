@@ -162,8 +162,18 @@ def _gemini_words(_: Provider) -> list[str]:
     return [*how, "-p", "{prompt}"]
 
 
+LONG = {"timeout": 600_000}
+"""Else the tools of some end a command after two minutes, which on a busy machine comes before our limit."""
 ROSTER = (
-    Client("claude", "Claude Code", "@anthropic-ai/claude-code", _claude_words, _claude_env, ("Bash", "command")),
+    Client(
+        "claude",
+        "Claude Code",
+        "@anthropic-ai/claude-code",
+        _claude_words,
+        _claude_env,
+        ("Bash", "command"),
+        waits=LONG,
+    ),
     Client(
         "codex",
         "Codex",
@@ -182,6 +192,7 @@ ROSTER = (
         _claude_env,
         ("Bash", "command"),
         acp=True,
+        waits=LONG,
         files=lambda _: {".claude/settings.json": json.dumps({"permissions": {"allow": ["Bash"]}})},
     ),
     Client(
@@ -202,6 +213,7 @@ ROSTER = (
         lambda _: ["run", "--format", "json", "{prompt}"],
         _opencode_env,
         ("bash", "command"),
+        waits=LONG,
         idle="25s",
     ),
     Client(

@@ -40,7 +40,7 @@ def test_hangs_in_its_model(fleet: ClientFleet, provider: SceneProvider) -> None
 def test_hangs_in_a_tool(fleet: ClientFleet, provider: SceneProvider) -> None:
     provider.script(fleet.client.hangs(), Reply("I am back."))
     fleet.works(provider, top=ESCALATES, idle=fleet.client.idle)
-    fleet.until(lambda: "tail" in commands(fleet))
+    fleet.until(lambda: "tail" in commands(fleet) or fleet.receipts())
     receipt = fleet.receipt()
     assert receipt["status"] == "idle", receipt
     fleet.until(lambda: "tail" not in commands(fleet))
