@@ -32,8 +32,6 @@ def test_no_cell_of_the_page_is_empty() -> None:
 
 
 def test_the_page_has_what_one_run_has_seen_and_nothing_else() -> None:
-    if not KEPT.exists():
-        pytest.skip("the table was written before what a run has seen was kept")
     assert table_of(PAGE.read_text()) == written(msgspec.json.decode(KEPT.read_bytes(), type=Seen))
 
 
