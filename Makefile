@@ -141,14 +141,17 @@ chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 
 	$(BIN)/python -m tests.crash.storm $(STORM)
 
 # npm is configured from outside, as pip is.
-# They run on a Node of their own: some take none below 22. All of its scenes make the table of docs/agents.md; with ARGS
-# it stays as it is. ALLSWELL_RECORD=1 keeps what is said over ACP (tests/clients/wire.py).
+# They run on a Node of their own: some take none below 22. Scenes wait for more than they compute, so two run at a time;
+# one that fails beside others is tried once more by itself. All of one run make the table of docs/agents.md; with ARGS it
+# stays as it is. ALLSWELL_RECORD=1 keeps what is said over ACP (tests/clients/wire.py).
 clients: $(STAMP) ## the real coding agents, from npm, against the fake provider; writes the table in docs/agents.md
 	npm install --no-audit --no-fund --prefix $(CLIENTS) node-linux-$(NODE_ARCH)@22 $(addsuffix @latest,$(AGENTS))
-	node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
-	node $(CLIENTS)/node_modules/opencode-ai/postinstall.mjs
+	$(CLIENTS)/node_modules/.bin/node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
+	$(CLIENTS)/node_modules/.bin/node $(CLIENTS)/node_modules/opencode-ai/postinstall.mjs
 	$(if $(ARGS),,rm -rf $(CLIENTS)/cells)
-	ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin $(PYTEST) -m slow $(or $(ARGS),tests/clients)
+	export ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin; \
+	    $(PYTEST) -n 2 --maxschedchunk 1 -m slow $(or $(ARGS),tests/clients) || \
+	    { [ $$? -eq 1 ] $(if $(ARGS),&& false,&& $(PYTEST) --last-failed -m slow tests/clients); }
 	$(if $(ARGS),,$(BIN)/python -m tests.clients.table $(CLIENTS)/cells)
 
 # What the double of a chat server is held to; without ALLSWELL_AGENTCHAT only the double is asked.

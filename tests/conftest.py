@@ -41,6 +41,7 @@ _LONGEST = (
     "test_everything_adds_up_after_a_storm",
     "test_a_fleet_with_one_in_five_misbehaving",
     "test_the_reference_failure",
+    "test_a_rate_limit_of_ten_minutes",
 )
 _SHORT = ("tests/domain/", "tests/golden/", "tests/settings/", "tests/tidy/", "tests/timing/")
 

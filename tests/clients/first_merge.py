@@ -58,7 +58,7 @@ class NewUser:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder / "uv"), "uv"]
         subprocess.run(pip, check=True, capture_output=True, timeout=SECONDS)
         self._clone = clone
-        own = ("ALLSWELL_", "GIT_", "XDG_", "CLAUDE_", "ANTHROPIC_", "VIRTUAL_ENV")
+        own = ("ALLSWELL_", "GIT_", "XDG_", "CLAUDE_", "ANTHROPIC_", "VIRTUAL_ENV", "MAKE", "MFLAGS")
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(own)},
             "PATH": f"{programs}:{folder / 'uv' / 'bin'}:{self.home / '.local' / 'bin'}:{os.environ['PATH']}",

@@ -8,8 +8,10 @@ of a client is told here in its own words: its command, its settings, a call of 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -160,8 +162,18 @@ def _gemini_words(_: Provider) -> list[str]:
     return [*how, "-p", "{prompt}"]
 
 
+LONG = {"timeout": 600_000}
+"""Else the tools of some end a command after two minutes, which on a busy machine comes before our limit."""
 ROSTER = (
-    Client("claude", "Claude Code", "@anthropic-ai/claude-code", _claude_words, _claude_env, ("Bash", "command")),
+    Client(
+        "claude",
+        "Claude Code",
+        "@anthropic-ai/claude-code",
+        _claude_words,
+        _claude_env,
+        ("Bash", "command"),
+        waits=LONG,
+    ),
     Client(
         "codex",
         "Codex",
@@ -180,6 +192,7 @@ ROSTER = (
         _claude_env,
         ("Bash", "command"),
         acp=True,
+        waits=LONG,
         files=lambda _: {".claude/settings.json": json.dumps({"permissions": {"allow": ["Bash"]}})},
     ),
     Client(
@@ -200,6 +213,7 @@ ROSTER = (
         lambda _: ["run", "--format", "json", "{prompt}"],
         _opencode_env,
         ("bash", "command"),
+        waits=LONG,
         idle="25s",
     ),
     Client(
@@ -280,6 +294,16 @@ class ClientFleet(RealFleet):
         self.shell("trust", "--yes")  # what holds for a task is what the settings say when it is submitted
         self.shell("submit", "night", "--payload", json.dumps(PROMPT), *options)
         self.start()
+
+    @contextlib.contextmanager
+    def stands_still(self) -> Iterator[None]:
+        """Its supervisor is stopped for as long as this lasts, and so renews no lease."""
+        assert self._up is not None
+        self._up.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._up.send_signal(signal.SIGCONT)
 
     # --- what came of it ----------------------------------------------------------------------------------------------
 

@@ -103,9 +103,13 @@ def test_an_answer_to_a_question_reaches_it_at_its_next_tool(plugged: Plugged) -
 
 
 def test_a_turn_that_fails_is_in_the_journal(plugged: Plugged) -> None:
+    """Under `-p` Claude Code (2.1.328) does not wait for this hook: on a busy machine it may not have begun."""
     plugged.clients.provider.always(Fail(400, message="no such thing"))
-    plugged.run(code=1)
-    assert "agent_turn_failed" in plugged.shell.kinds()
+    for _ in range(8):
+        plugged.run(code=1)
+        if "agent_turn_failed" in plugged.shell.kinds():
+            return
+    pytest.fail("it never was")
 
 
 _ASKED_OF_TERMINALS = {b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?62;c"}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from pathlib import Path
@@ -32,15 +33,17 @@ def test_hangs_in_its_model(fleet: ClientFleet, provider: SceneProvider) -> None
     assert fleet.question()["kind"] == "repeated_timeout", fleet.questions()
     assert receipt["status"] == "idle", receipt
     attempt = fleet.shown()["attempts"][0]
-    cancelled = ", its turn cancelled first" if fleet.client.acp else ""
+    cancelled = ", its turn cancelled first" if fleet.client.acp and "session/cancel" in fleet.wire.read_text() else ""
     fleet.cell("hangs in model", f"idle: ended after {took(attempt)} (limit {fleet.client.idle}){cancelled}")
 
 
 def test_hangs_in_a_tool(fleet: ClientFleet, provider: SceneProvider) -> None:
     provider.script(fleet.client.hangs(), Reply("I am back."))
     fleet.works(provider, top=ESCALATES, idle=fleet.client.idle)
+    fleet.until(lambda: "tail" in commands(fleet) or fleet.receipts())
     receipt = fleet.receipt()
     assert receipt["status"] == "idle", receipt
+    fleet.until(lambda: "tail" not in commands(fleet))
     attempt = fleet.shown()["attempts"][0]
     named = f"“{receipt['open_call']}”" if receipt["open_call"] else "the call is not known"
     fleet.cell("hangs in tool", f"idle: ended after {took(attempt)} with the call's own processes; {named}")
@@ -52,10 +55,12 @@ def test_repeats_itself(fleet: ClientFleet, provider: SceneProvider) -> None:
     fleet.until(lambda: fleet.questions() or fleet.shown()["attempts"], 300)
     if not fleet.questions():
         (attempt, *_) = fleet.shown()["attempts"]
+        assert attempt["outcome"].startswith("failed"), attempt
         assert "Loop detected" in attempt["detail"], attempt
-        fleet.cell(
-            "repeats itself", "its own program stops it after 4 rounds, and ends well: not done, and tried again"
-        )
+        printed = fleet.shell("logs", "night", "--attempt", "1", "--json").stdout.splitlines()
+        rounds = sum(json.loads(line)["kind"] == "tool" for line in printed)
+        stopped = f"its own program stops it after {rounds} rounds, and ends well"
+        fleet.cell("repeats itself", f"{stopped}: not done, and tried again")
         return
     (question,) = fleet.questions()
     if question["kind"] == "repeated_timeout":
@@ -99,24 +104,33 @@ def test_capped(fleet: ClientFleet, provider: SceneProvider) -> None:
         fleet.cell("capped", f"not within its turn: it reports its tokens ({used} of 9) when it is done")
 
 
-def test_called_off(fleet: ClientFleet, provider: SceneProvider) -> None:
-    """A cancel takes the lease from it; what it says after that is refused."""
+def test_fenced(fleet: ClientFleet, provider: SceneProvider) -> None:
+    """Its supervisor stands still until its lease has lapsed, and another agent has the task: nothing of it counts."""
     provider.script(fleet.client.hangs("touch begun; "), Reply("All of it is made."))
-    fleet.works(provider, idle="60s")
+    fleet.works(provider, top='[fleet]\nlease = "8s"', idle="120s")
     fleet.until((fleet.shell.folder / "begun").exists)
-    began = time.monotonic()
-    fleet.shell("cancel", "night")
-    fleet.receipt()
-    length = time.monotonic() - began
-    assert fleet.state() == "cancelled"
+    assert "tail" in commands(fleet)
+    with fleet.stands_still():
+        other = fleet.shell.json("claim", "--agent", "other", "--wait", "60s")
+        began = time.monotonic()
     fleet.until(lambda: "tail" not in commands(fleet))
-    fleet.cell("fenced", f"ended {length:.0f} s after the cancel, with its command; the task stays cancelled")
+    receipt = fleet.receipt()
+    length = time.monotonic() - began
+    assert receipt["status"] == "lease_lost", receipt
+    fleet.shell("done", "--task", other["task"]["task_id"], "--token", str(other["token"]), "--agent", "other")
+    attempts = [(one["agent_id"], one["outcome"]) for one in fleet.shown()["attempts"]]
+    assert attempts == [("one", "lease_lapsed"), ("other", "done")], attempts
+    fleet.cell(
+        "fenced",
+        f"ended with its command {length:.0f} s after another agent was given its task; that agent's result counts",
+    )
 
 
 def commands(fleet: ClientFleet) -> set[str]:
-    """The names of the programs that run of it."""
+    """The names of the programs that run in its folder."""
     names = set()
-    for pid in fleet.shell.living():
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            names.add(Path(f"/proc/{pid}/comm").read_text().strip())
+            if (process / "cwd").readlink() == fleet.shell.folder:
+                names.add((process / "comm").read_text().strip())
     return names

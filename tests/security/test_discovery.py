@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import os
 import stat
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from allswell.settings.nearby import distrusted, find_store, folders
+import allswell
+from allswell.settings import nearby
+from allswell.settings.nearby import FoundStore, distrusted, find_store, folders
 from allswell.store import files
-from allswell.store.files import CallerIdentity, DistrustReason, Ownership, distrust, doubt
+from allswell.store.files import DATABASE, NAME, CallerIdentity, DistrustReason, Ownership, distrust, doubt
+from allswell.store.trusted import NO_DATABASE, trust_store
 from tests.interfaces.cli.console import Console
 from tests.runtime.attempt.stage import git
 from tests.security.unprivileged import as_nobody, folder_of_theirs, give
@@ -194,3 +198,29 @@ def test_a_folder_of_ours_beside_a_named_store_is_found_not_named(cli: Console, 
 def test_a_strangers_project_that_only_uses_us_is_nobodys_concern(cli: Console, tmp_path: Path) -> None:
     plant(tmp_path / "pyproject.toml", '[project]\nname = "x"\ndependencies = ["allswell"]\n')
     assert cli("submit", "work").code == 0
+
+
+def test_a_store_that_another_command_is_making_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its database appears first, and then the record names it; one that is not being made is refused."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (folder := tmp_path / NAME).mkdir(mode=0o700)
+    trust_store(folder, NO_DATABASE)
+    (folder / DATABASE).touch(mode=0o600)
+    looks = 0
+
+    async def make() -> None:
+        async with allswell.open(f"sqlite:///{folder / DATABASE}"):
+            pass
+
+    def meanwhile(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            asyncio.run(make())
+
+    monkeypatch.setattr(nearby, "lies_in_trusted_folder", lambda *_: False)
+    monkeypatch.setattr("allswell.settings.nearby.time.sleep", meanwhile)
+    assert distrusted(FoundStore(folder, None)) is None
+    assert looks == 3
+    trust_store(folder, NO_DATABASE)
+    assert "another database lies there now" in (distrusted(FoundStore(folder, None)) or "")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,8 @@ _JOURNAL = f"{DATABASE}-journal"
 _BESIDE = (f"{DATABASE}-wal", _JOURNAL, f"{DATABASE}-shm")
 """What SQLite puts beside a database; it takes what stands in the first two for the database's own."""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_LOOKS, _BETWEEN_LOOKS = 40, 0.05
+"""How often it is looked whether a store that is being made is there, and the seconds between two looks."""
 _POINTER = 4_096
 """Bytes that are read of a `.git` that is a file."""
 
@@ -173,6 +176,11 @@ def distrusted(store: FoundStore) -> str | None:
     if link is not None and record.stores.get(str(link)) != str(folder):
         return f"{link} leads to {folder} and may have come with this folder: you have not trusted it"
     known = record.stores.get(str(folder))
+    for _ in range(_LOOKS):
+        if known != NO_DATABASE or not os.path.lexists(folder / DATABASE):
+            break
+        time.sleep(_BETWEEN_LOOKS)  # another command of the user's makes it, and then writes down which it is
+        known = read_record().stores.get(str(folder))
     if not os.path.lexists(folder / DATABASE):
         if known == NO_DATABASE or _says_nothing(folder):
             return None

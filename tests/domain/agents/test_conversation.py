@@ -20,6 +20,33 @@ def captured(name: str) -> list[bytes]:
     return (CAPTURED / f"{name}.jsonl").read_bytes().splitlines()
 
 
+@pytest.mark.parametrize(
+    "name, done",
+    [
+        ("claude-success", True),
+        ("claude-error", False),
+        ("claude-killed", False),
+        ("codex-success", True),
+        ("codex-error", False),
+        ("codex-killed", False),
+        ("gemini-success", True),
+        ("opencode-success", True),
+        ("opencode-denied", False),
+    ],
+)
+def test_that_its_turn_ended_well_holds_until_it_goes_on(name: str, done: bool) -> None:
+    spoken = heard(*captured(name))
+    assert spoken.is_done is done
+    for line in captured(name)[:3]:
+        spoken.hear(parse(line), 0)
+    assert not spoken.is_done
+
+
+def test_a_line_in_which_nothing_is_done_stands_behind_an_end() -> None:
+    lifecycle = {"type": "command_lifecycle", "command_uuid": "u", "state": "completed", "session_id": "s"}
+    assert heard(*captured("claude-success"), lifecycle).is_done
+
+
 def gemini(kind: str, **fields: object) -> dict[str, object]:
     return {"type": kind, "timestamp": "2026-11-18T20:00:00Z", **fields}
 

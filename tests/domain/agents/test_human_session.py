@@ -54,6 +54,30 @@ def test_one_that_was_not_heard_of_before_is_listed() -> None:
     assert after((), "goes_on", 1_000)[1] == "human_session_began"
 
 
+def test_reports_that_overtake_each_other_leave_what_was_said_last() -> None:
+    """Each comes from a process of its own: on a busy machine a later one is quicker."""
+
+    def said(before: Sessions, change: Change, tick: int, waits: str = "") -> tuple[Sessions, str | None]:
+        session = replace(ONE, said_at=tick, waits=waits)
+        sessions, events = reported(before, SessionReport(change, session, "its_kind" if waits else ""))
+        return sessions, ", ".join(f"{event.kind} {event.data.get('kind')}" for event in events) or None
+
+    begun, _ = said((), "begins", 10)
+    asks, _ = said(begun, "waits", 20, "permission")
+    waits, told = said(asks, "waits", 40, "your next message")
+    assert told is None, "it is not known yet that it has gone on"
+    late, told = said(waits, "goes_on", 30)
+    assert (late[0].waits, told) == ("your next message", "agent_waits its_kind")
+    assert said(late, "goes_on", 35)[1] is None
+    gone_on, told = said(late, "goes_on", 50)
+    assert (gone_on[0].waits, told) == ("", None)
+    late, told = said(gone_on, "waits", 45, "permission")
+    assert (late, told) == (gone_on, None), "it has gone on since"
+    restarted = replace(ONE, boot_id="c", said_at=5, waits="again")
+    assert reported(gone_on, SessionReport("waits", restarted))[0][0].waits == "again", "ticks of another start"
+    assert said(gone_on, "waits", 0, "again")[0][0].waits == "again", "it is not known when it was said"
+
+
 def test_what_is_kept_is_bounded_and_comes_back_as_it_was() -> None:
     many: Sessions = ()
     for number in range(SESSIONS_MOST + 5):

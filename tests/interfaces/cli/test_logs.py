@@ -107,6 +107,37 @@ def test_at_a_terminal_the_events_of_an_agent_are_readable_and_elsewhere_they_ar
     assert shell(*command).stdout == f"starting\n{printed}over\n"
 
 
+def test_at_a_terminal_a_message_that_comes_in_pieces_stands_in_its_lines(shell: Shell) -> None:
+    """The stand-in prints what the real Gemini has printed, word by word."""
+    program = str(install(shell.folder.parent / "programs", "gemini-success", after="echo over"))
+    command = ("run", "--", program, "-p", "go")
+    said = at_terminal(*command, cwd=shell.folder, columns=100, NO_COLOR="1", HOME=str(shell.folder.parent))
+    lines = [line.rpartition("\x1b[K")[2] for line in said.out.splitlines()]
+    at = lines.index("→ run_shell_command  cat lexer.py")
+    asked = "Shall I go on with the parser, or with the printer of trees?"
+    assert lines[at + 2 : at + 6] == ["All of it is read.", "", asked, "Both are short."]
+    assert lines[at + 6].startswith("= its turn is over")
+    assert lines[-1] == "over"
+
+
+def test_a_message_that_comes_in_pieces_is_shown_line_by_line() -> None:
+    def piece(text: str) -> bytes:
+        said = {"type": "message", "timestamp": "now", "role": "assistant", "content": text, "delta": True}
+        return msgspec.json.encode(said) + b"\n"
+
+    view = ProtocolView()
+    assert view.shown(piece("one") + piece(" two")) == b""
+    assert view.shown(piece(" three.\n\nfo")) == b"one two three.\n\n"
+    assert view.shown(piece("ur")) == b""
+    assert view.shown(b"50%\r") == b"four\n50%\r", "what is no protocol ends it"
+    assert view.shown(b"\n" + piece("five")) == b"\n"
+    assert (view.rest(), view.rest()) == (b"five\n", b"")
+    view.shown(piece("six") + b'{"type"')
+    assert view.rest() == b'six\n{"type"'
+    longest = b"".join(view.shown(piece("x" * 1_000)) for _ in range(2_000))
+    assert len(longest) > 1_000_000, "it is held back for ever"
+
+
 def test_lines_of_a_protocol_are_readable_however_they_come_and_all_else_passes_at_once() -> None:
     line = (CAPTURED / "claude-success.jsonl").read_bytes().splitlines()[1] + b"\n"
     whole = b'50%\r{"a": 1}\n' + line + b'{"a": 1}\nend {'

@@ -49,7 +49,10 @@ def test_what_an_agent_reports_is_shown_and_the_rest_is_unknown(
 def test_at_its_limit_an_agent_that_goes_on_is_ended_its_work_kept_and_a_human_asked(
     shell: Shell, tmp_path: Path
 ) -> None:
-    program = install(tmp_path / "bin", "claude-success", before="echo half > half", after="exec sleep 600")
+    begins = (
+        """echo '{"type":"assistant","session_id":"s","message":{"content":[{"type":"text","text":"And now:"}]}}'"""
+    )
+    program = install(tmp_path / "bin", "claude-success", before="echo half > half", after=f"{begins}; exec sleep 600")
     (shell.folder / "allswell.toml").write_text("max_cost_usd = 0.5\n")
     done = shell("run", "--name", "night", "--", str(program), code=3)
     assert "has reached its cost limit" in done.stderr

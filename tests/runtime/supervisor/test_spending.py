@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from allswell import Policy
+from allswell.runtime.attempt import control
 from tests.runtime.supervisor.stage import Night, night, standin
 
 CENT = 10_000
@@ -46,6 +49,39 @@ def test_an_attempt_is_ended_at_its_token_limit_though_its_model_has_no_price(tm
         await night.watch.answer(question.id, "skip")
 
     night(tmp_path, scene, standin(grace=200), policies={"": Policy(max_tokens=100_000)})
+
+
+@pytest.fixture
+def no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has reached its limit is ended at once."""
+    monkeypatch.setattr(control, "MOMENT", 0.0)
+    monkeypatch.setattr(control, "_APART", 0.05)
+
+
+def test_a_limit_that_the_last_line_of_a_session_reaches_ends_nothing(no_moment: None, tmp_path: Path) -> None:
+    """It has said that it is done, and takes its time to end."""
+
+    async def scene(night: Night) -> None:
+        task = await night.watch.submit("late", payload=f"codex,wait_for:{tmp_path}/go")
+        assert (await night.event("attempt_cost")).data["given"] == 1
+        (tmp_path / "go").touch()
+        assert (await night.ended(task)).state == "done"
+        assert await night.watch.questions() == []
+
+    night(tmp_path, scene, standin(grace=200), policies={"": Policy(max_tokens=1)})
+
+
+def test_a_session_that_goes_on_behind_its_end_is_ended_at_its_limit(no_moment: None, tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        await night.watch.submit("again", payload=f"codex,wait_for:{tmp_path}/go,claude:tool,hang")
+        await night.event("attempt_cost")
+        assert await night.watch.questions() == []
+        (tmp_path / "go").touch()
+        (question,) = await night.until(night.watch.questions)
+        assert question.kind == "token_limit"
+        await night.watch.answer(question.id, "skip")
+
+    night(tmp_path, scene, standin(grace=200), policies={"": Policy(max_tokens=1)})
 
 
 def test_a_killed_attempt_has_cost_what_it_cost_and_a_finished_one_what_its_client_says(tmp_path: Path) -> None:

@@ -201,6 +201,8 @@ class Conversation:
         """Whether a line of a protocol was heard."""
         self.message = ""
         """The agent's last message; empty if there was none."""
+        self.is_done = False
+        """Whether its turn has ended well, and nothing has been done since."""
         self._grows = False
         """Whether the last message comes in pieces, and has not ended."""
         self._open: dict[str, OpenCall] = {}
@@ -208,6 +210,8 @@ class Conversation:
     def hear(self, line: AgentLine, at: int) -> None:
         """Take in one line, heard at this moment (milliseconds)."""
         self.speaks = self.speaks or bool(line.dialect)
+        if line.progress or line.events:
+            self.is_done = False
         for event in line.events:
             self._hear(event, at)
 
@@ -237,6 +241,7 @@ class Conversation:
                 self._open.pop(event.id, None)
             case TurnEnded():
                 self._grows = False
+                self.is_done = event.failure is None
                 self._open.clear()
                 if event.message and event.failure is None:
                     self.message = bounded(event.message)

@@ -47,6 +47,12 @@ class HumanSession(msgspec.Struct, frozen=True, omit_defaults=True):
     heard_at: Millis
     waits: str = ""
     """What it waits for at its terminal, in words of its program; empty: it does not, as far as is known."""
+    kind: str = ""
+    """The same in a word of its program's."""
+    said_at: int = 0
+    """When the process began that reported this, in ticks since its machine did: later reports may have come sooner."""
+    told_at: int = 0
+    """The same of the report by which it was told last that it waits."""
 
     @property
     def agent(self) -> AgentId:
@@ -108,8 +114,9 @@ def reported(
 ) -> tuple[tuple[HumanSession, ...], tuple[Event, ...]]:
     """The sessions of a machine after a report, and what the journal says of it.
 
-    That one waits is told once, until it has gone on. What is heard of first may be that it waits: each report comes
-    from a process of its own, and they do not arrive in order.
+    That one waits is told once, until it has gone on. Each report comes from a process of its own, and they do not
+    arrive in order: what is heard of first may be that it waits; and one that is late changes nothing, but where it
+    says that the session had gone on before it waited, that is told now.
     """
     new = report.session
     known = next((session for session in before if session.session == new.session), None)
@@ -117,10 +124,24 @@ def reported(
     about = {"folder": new.folder}
     if report.change == "ends":
         return others, () if known is None else (Event("human_session_ended", agent=known.agent, data=about),)
+    if known is not None and known.boot_id == new.boot_id and 0 < new.said_at < known.said_at:
+        if report.change != "goes_on" or not known.waits or new.said_at < known.told_at:
+            return tuple(before), ()
+        known = replace(known, told_at=known.said_at)
+        return (*others, known), (_waits(known),)
     events = [] if known is not None else [Event("human_session_began", agent=new.agent, data=about)]
-    if report.change == "waits" and (known is None or not known.waits):
-        events += [Event("agent_waits", agent=new.agent, data={"kind": report.kind, "text": new.waits, **about})]
+    if report.change == "waits":
+        new = replace(new, kind=on_one_line(report.kind[:TEXT_MOST]))
+        if known is None or not known.waits:
+            new = replace(new, told_at=new.said_at)
+            events.append(_waits(new))
     if known is not None:
-        waits = known.waits if report.change == "begins" else new.waits
-        new = replace(new, began_at=known.began_at, waits=waits)
+        waiting = known if report.change == "begins" else new
+        told_at = max(new.told_at, known.told_at)
+        new = replace(new, began_at=known.began_at, waits=waiting.waits, kind=waiting.kind, told_at=told_at)
     return (*others, new)[-SESSIONS_MOST:], tuple(events)
+
+
+def _waits(session: HumanSession) -> Event:
+    told = {"kind": session.kind, "text": session.waits, "folder": session.folder}
+    return Event("agent_waits", agent=session.agent, data=told)

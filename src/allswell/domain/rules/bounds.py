@@ -535,6 +535,9 @@ BOUNDS: Mapping[type[msgspec.Struct], Mapping[str, Bound]] = {
         "pid_namespace": _NOTE,
         "pid_start": _COUNT,
         "waits": _LABEL,
+        "kind": _LABEL,
+        "said_at": _COUNT,
+        "told_at": _COUNT,
     },
     Survivor: {"pid": _COUNT, "start": _COUNT, "command": _LABEL},
 }

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from allswell.domain.agents.conversation import entries
+from allswell.domain.agents.conversation import LogEntry, LogKind, entries
 from allswell.domain.agents.evidence import Silence
 from allswell.domain.agents.output import LONGEST_LINE, parse
 from allswell.domain.agents.status import blocks
@@ -48,13 +49,18 @@ _WORTH_A_LINE = 3
 
 
 class ProtocolView:
-    """What an agent prints, as `allswell logs` shows it; what is no protocol passes as it is, at once."""
+    """What an agent prints, as `allswell logs` shows it; what is no protocol passes as it is, at once.
+
+    Of a message that comes in pieces each line is shown once it is whole.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
         """The beginning of a line that may be one of a protocol."""
         self._within = False
         """Whether what comes next stands within a line that has been passed on."""
+        self._message = ""
+        """The last line of a message that comes in pieces, as far as it has come."""
 
     def shown(self, piece: bytes) -> bytes:
         """What is to be shown now."""
@@ -66,28 +72,43 @@ class ProtocolView:
                 if end < 0 and len(data) <= LONGEST_LINE:
                     self._rest = data
                     break
-                out.append(_readable(data[: end + 1]) if end >= 0 else data)
+                out.append(self._readable(data[: end + 1]) if end >= 0 else self._message_end() + data)
             else:
-                out.append(data[: end + 1] if end >= 0 else data)
+                out.append(self._message_end() + (data[: end + 1] if end >= 0 else data))
             self._within = end < 0
             data = data[end + 1 :] if end >= 0 else b""
         return b"".join(out)
 
     def rest(self) -> bytes:
         """What was held back, once nothing more comes."""
-        rest, self._rest = self._rest, b""
+        rest, self._rest = self._message_end() + self._rest, b""
         return rest
 
+    def _readable(self, line: bytes) -> bytes:
+        """A line of a protocol as people read it, nothing where it says nothing to them; any other line as it is."""
+        line = line.rstrip(b"\n")
+        if not parse(line).dialect:
+            return self._message_end() + line + b"\n"
+        return b"".join(map(self._shown_entry, entries(line)))
 
-def _readable(line: bytes) -> bytes:
-    """A line of a protocol as people read it, nothing where it says nothing to them; any other line as it is."""
-    if not parse(line.rstrip(b"\n")).dialect:
-        return line
+    def _shown_entry(self, entry: LogEntry) -> bytes:
+        if not entry.piece:
+            return self._message_end() + _in_words(entry)
+        whole, ended, self._message = f"{self._message}{entry.text}".rpartition("\n")
+        shown = _in_words(replace(entry, text=f"{whole}\n")) if ended else b""
+        return shown if len(self._message) <= LONGEST_LINE else shown + self._message_end()
+
+    def _message_end(self) -> bytes:
+        """What was held back of a message, now that something else follows it."""
+        text, self._message = self._message, ""
+        return _in_words(LogEntry(LogKind.MESSAGE, text)) if text else b""
+
+
+def _in_words(entry: LogEntry) -> bytes:
     from allswell.interfaces.cli.commands.logs import entry_text
     from allswell.views.log import LogShape
 
-    shown = (LogShape.of(entry, "", 0, "stdout") for entry in entries(line.rstrip(b"\n")))
-    return "".join(f"{entry_text(entry)}\n" for entry in shown).encode()
+    return f"{entry_text(LogShape.of(entry, '', 0, 'stdout'))}\n".encode()
 
 
 class Screen:

@@ -124,13 +124,15 @@ class QuotaTracker:
 
 # Telling the store what an attempt has cost, and having it ended when its task has cost what it may.
 #
-# Claude Code tells what each message took, others at the end of a session or of a turn. Most end by themselves then, so
-# an attempt that has reached the limit has a moment to do so before it is ended: what was done well is done.
+# Claude Code tells what each message took, others at the end of a session or of a turn. One that has said that its turn
+# ended well is left to end, however long that takes: its work is done, and to end it would save nothing. It is ended
+# once it goes on. Any other that has reached the limit has a moment before it is ended.
 
 MOMENT = 2.0
 """Seconds in which an agent may end by itself after it has reported."""
 _APART = 2.0
-"""Seconds between two tellings: an agent at work tells of a message every few seconds."""
+"""Seconds between two tellings: an agent at work tells of a message every few seconds. Also between two looks at
+whether one that is done goes on."""
 _PATIENCE = 10.0
 """Seconds for the store to take note."""
 
@@ -138,10 +140,14 @@ _PATIENCE = 10.0
 class CostReporter:
     """Follows what one attempt costs."""
 
-    def __init__(self, lease: Lease, meter: UsageCounter, stop: Callable[[str], None]) -> None:
+    def __init__(
+        self, lease: Lease, meter: UsageCounter, stop: Callable[[str], None], is_done: Callable[[], bool]
+    ) -> None:
+        """`is_done` says whether the last that it has said is that its turn ended well."""
         self._lease = lease
         self._meter = meter
         self._stop = stop
+        self._is_done = is_done
         self._watching: asyncio.Task[None] | None = None
         self.is_told = True
         """Whether the store has all that was reported so far."""
@@ -159,6 +165,8 @@ class CostReporter:
             if self._meter.total is told:
                 return
         await asyncio.sleep(MOMENT)
+        while self._is_done():  # noqa: ASYNC110 - a thread hears what it says
+            await asyncio.sleep(_APART)
         limits = limits_in_words(self._lease.granted.task)
         self._stop(f"its task has reached {limits}: this attempt {in_words(self._meter.total)}")
 

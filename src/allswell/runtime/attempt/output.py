@@ -476,6 +476,11 @@ class Streams:
         return self._pumps[0].conversation.speaks
 
     @property
+    def is_done(self) -> bool:
+        """Whether its agent has said that its turn ended well, and has done nothing since."""
+        return self._pumps[0].conversation.is_done
+
+    @property
     def open_call(self) -> str:
         """The call that has brought nothing yet, in words; empty if there is none."""
         call = self._pumps[0].conversation.open_call

@@ -554,6 +554,11 @@ class ProgressMonitor:
         if self.on_repetition is not None:
             self.on_repetition(found)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether its agent has said that its turn ended well, and has done nothing since."""
+        return self.streams is not None and self.streams.is_done
+
     def accept_repetition(self) -> None:
         """A human lets it go on: what it repeats counts as progress from now on."""
         self._repetition_accepted = True

@@ -149,7 +149,7 @@ class AttemptLife:
         seen = self._gathering = ProgressMonitor(order, place, clock, self._heard, tower or SharedSampler())
         self.verifying = Verifying(order, lease, lambda what: seen.heard(EvidenceKind.PROTOCOL, what))
         """Verifies its work, where its task wants that."""
-        self._paying = CostReporter(lease, seen.meter, lambda why: self.stop(why, End.COSTLY))
+        self._paying = CostReporter(lease, seen.meter, lambda why: self.stop(why, End.COSTLY), lambda: seen.is_done)
         seen.on_cost = self._paying.hear
         self._judge = LimitChecker(order.limits, lease, seen, clock, last_word)
 

@@ -129,6 +129,7 @@ async def report_session(watch: Watch, change: Change, report: SaidSession) -> H
     Those of this machine whose processes are gone are forgotten.
     """
     host, process, now = socket.gethostname(), look(report.pid), await watch.now()
+    own = look(os.getpid())
     session = bounded(
         HumanSession(
             client=report.client,
@@ -142,6 +143,7 @@ async def report_session(watch: Watch, change: Change, report: SaidSession) -> H
             began_at=now,
             heard_at=now,
             waits=report.text if change == "waits" else "",
+            said_at=0 if own is None else own.start,
         )
     )
     if session is None or (process is None and change != "ends"):
