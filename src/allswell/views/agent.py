@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from allswell.domain.agents.human_session import HumanSession
 from allswell.domain.agents.status import Presence
 from allswell.domain.lease.model import ExpiredDelivery
-from allswell.domain.mesh.health import LedgerLine, healthy_at, score
+from allswell.domain.mesh.health import healthy_at, score
 from allswell.domain.mesh.routing import family
 from allswell.domain.question import Question
-from allswell.engine.status.agents import AgentRow, AgentsOverview, Counters, look
+from allswell.engine.status.agents import AgentRow, AgentsOverview, Counters, look, pending_questions, track
 from allswell.engine.status.journal import read_health, read_ledger
 from allswell.errors import Refused
 from allswell.settings import Settings
 from allswell.store.views import Views
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape
 from allswell.views.run import SpentShape
 from allswell.views.status import has_died
 
@@ -68,34 +67,15 @@ class AgentShape(Struct, frozen=True):
     @classmethod
     def of(cls, one: AgentRow) -> AgentShape:
         """One of them."""
-        return cls(
-            agent_id=one.agent,
-            health=one.health,
-            misses=one.misses,
-            threshold=one.threshold,
-            supervisor=one.supervisor,
-            kind=one.kind,
-            role=one.role,
-            evidence=one.evidence,
-            task_id=one.task,
-            name=one.name,
-            attempt=one.attempt,
-            progress=one.progress,
-            note=one.note,
-            proof_at=moment(one.proof_at),
-            deadline=moment(one.deadline),
-            remaining_ms=one.remaining_ms,
-            waits=one.waits,
-            degraded=bool(one.degraded),
-            expiries=[ExpiryShape.of(expiry) for expiry in one.degraded],
-            spent=SpentShape.of(one.spent),
-        )
+        about = {"agent_id": one.agent, "task_id": one.task, "degraded": bool(one.degraded)}
+        expiries = [ExpiryShape.of(expiry) for expiry in one.degraded]
+        return as_shape(one, cls, **about, expiries=expiries, spent=SpentShape.of(one.spent))
 
 
 class SessionShape(Struct, frozen=True):
     """A session that a human has started, as it was reported."""
 
-    agent_id: str
+    agent: str = field(name="agent_id")
     client: str
     session: str
     folder: str
@@ -103,12 +83,6 @@ class SessionShape(Struct, frozen=True):
     pid: int
     waits: str
     began_at: Moment
-
-    @classmethod
-    def of(cls, listed: HumanSession) -> SessionShape:
-        """One of them."""
-        place = (listed.folder, listed.host, listed.pid)
-        return cls(listed.agent, listed.client, listed.session, *place, listed.waits, moment(listed.began_at))
 
 
 class SupervisorShape(Struct, frozen=True):
@@ -129,19 +103,8 @@ class SupervisorShape(Struct, frozen=True):
     @classmethod
     def of(cls, one: Presence) -> SupervisorShape:
         """What it says of itself."""
-        return cls(
-            name=one.name,
-            host=one.host,
-            pid=one.pid,
-            started_at=moment(one.started_at),
-            beaten_at=moment(one.beaten_at),
-            pace_ms=one.pace,
-            low_context=one.level.low_context,
-            paused=one.level.paused,
-            paused_until_at=moment(one.level.until),
-            stopping=one.stopping,
-            gone=one.gone,
-        )
+        level = {"low_context": one.level.low_context, "paused": one.level.paused}
+        return as_shape(one, cls, pace_ms=one.pace, **level, paused_until_at=moment(one.level.until))
 
 
 class AgentsShape(Struct, frozen=True):
@@ -171,19 +134,13 @@ async def load_crew(views: Views, settings: Settings) -> AgentsOverview:
 class LedgerLineShape(Struct, frozen=True):
     """One thing that happened; `idle_ms` is how long the agent was idle by its own fault."""
 
-    occurred_at: Moment
+    at: Moment = field(name="occurred_at")
     weight: Literal["for", "against", "idle", "nothing"]
     what: str
     why: str
-    request_id: str | None
-    task_id: str | None
+    request: str | None = field(name="request_id")
+    task: str | None = field(name="task_id")
     idle_ms: int
-
-    @classmethod
-    def of(cls, line: LedgerLine) -> LedgerLineShape:
-        """One line."""
-        request, task = line.request or None, line.task or None
-        return cls(moment(line.at), line.weight, line.what, line.why, request, task, line.idle_ms)
 
 
 class LedgerShape(Struct, frozen=True):
@@ -209,7 +166,7 @@ async def load_ledger(views: Views, agent: str, length: int, where: str) -> Ledg
     now = (await views.view_agenda()).now
     ledger = await read_ledger(views, agent, now - length)
     standing = await read_health(views, family(agent))
-    healthy, lines = healthy_at(standing, now), [LedgerLineShape.of(line) for line in ledger.lines]
+    healthy, lines = healthy_at(standing, now), [as_shape(line, LedgerLineShape) for line in ledger.lines]
     return LedgerShape(
         agent_id=agent,
         since_at=moment(now - length),
@@ -246,7 +203,8 @@ class TrackingShape(Struct, frozen=True):
     timeout_tracking: Counters
     pending_divine_questions: list[PendingQuestionShape]
 
-    @classmethod
-    def of(cls, found: Counters, pending: Sequence[Question]) -> TrackingShape:
-        """As it stands."""
-        return cls(found, [PendingQuestionShape.of(asked) for asked in pending])
+
+async def load_tracking(views: Views) -> TrackingShape:
+    """As it stands."""
+    pending = [PendingQuestionShape.of(asked) for asked in await pending_questions(views)]
+    return TrackingShape(await track(views), pending)

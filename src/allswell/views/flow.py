@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
 from allswell.domain.lease.audit import Audited
 from allswell.domain.receipts.step import (
@@ -15,13 +15,13 @@ from allswell.domain.receipts.step import (
     GitPlace,
     Phase,
     RunVerdict,
-    StepReceipt,
     StepStatus,
     TimeoutRecord,
     Tokens,
 )
+from allswell.timing.moment import PATTERN
 from allswell.views.attempt import VerificationShape
-from allswell.views.fields import Moment, copied
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
     from allswell.flows.graph import FlowLayout, GraphNode
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from allswell.flows.run.runner import Summary
     from allswell.flows.run.state import InterruptedStep
     from allswell.flows.spec import Flow, Step
+
+WrittenMoment = Annotated[str, Meta(pattern=PATTERN, extra_json_schema={"format": "date-time"})]
+"""A moment that its file has as a text."""
 
 # One attempt at a step of a flow. What it left has the names of the files in the run's folder.
 
@@ -40,11 +43,11 @@ class StepShape(Struct, frozen=True):
     flow_key: str
     step_id: str
     attempt: int
-    agent_id: str
+    agent: str = field(name="agent_id")
     engine: str
     provider: str
-    started_at: Moment
-    completed_at: Moment
+    started_at: WrittenMoment
+    completed_at: WrittenMoment
     duration_ms: int
     status: StepStatus
     phase: Phase
@@ -58,34 +61,6 @@ class StepShape(Struct, frozen=True):
     verification: VerificationShape | None
     recovery: str | None
     context_for_resume: ContextForResume | None
-
-    @classmethod
-    def of(cls, left: StepReceipt) -> StepShape:
-        """What an attempt left in its run's folder."""
-        return cls(
-            run_id=left.run_id,
-            flow_key=left.flow_key,
-            step_id=left.step_id,
-            attempt=left.attempt,
-            agent_id=left.agent,
-            engine=left.engine,
-            provider=left.provider,
-            started_at=left.started_at,
-            completed_at=left.completed_at,
-            duration_ms=left.duration_ms,
-            status=left.status,
-            phase=left.phase,
-            tokens=left.tokens,
-            error=left.error,
-            transcript_path=left.transcript_path,
-            git=left.git,
-            exit_code=left.exit_code,
-            artifacts=left.artifacts,
-            audits=left.audits,
-            verification=None if left.verification is None else copied(left.verification, VerificationShape),
-            recovery=left.recovery,
-            context_for_resume=left.context_for_resume,
-        )
 
 
 class FlowShape(Struct, frozen=True):
@@ -111,7 +86,7 @@ class FlowShape(Struct, frozen=True):
             file=record.file or None,
             inputs=record.inputs,
             run_ids=record.runs,
-            receipts=[StepShape.of(one) for one in base.all_receipts()],
+            receipts=[as_shape(one, StepShape) for one in base.all_receipts()],
             timeouts=list(base.all_timeouts()),
         )
 
@@ -156,18 +131,8 @@ class PictureShape(Struct, frozen=True):
 
 
 def _node(flow: Flow, step: Step, node: GraphNode) -> NodeShape:
-    return NodeShape(
-        step_id=node.id,
-        what=node.what,
-        limit_ms=flow.limit(step),
-        overridden=step.timeout_override is not None,
-        members=node.members,
-        needs=node.needs,
-        wave=node.wave,
-        row=node.row,
-        longest=node.longest,
-        audited=node.audited,
-    )
+    overridden = step.timeout_override is not None
+    return as_shape(node, NodeShape, step_id=node.id, limit_ms=flow.limit(step), overridden=overridden)
 
 
 # What a flow came to, and what is asked before it goes on.

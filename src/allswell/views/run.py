@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from allswell.domain.agents.cost import NOTHING_SPENT, Spent, SpentBy, usd
 from allswell.domain.build.state import BuildGlance, BuildStatus, ComponentState, ComponentStatus
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment, moment
 
 if TYPE_CHECKING:
     from allswell.domain.run.run import Run

@@ -21,7 +21,8 @@ from allswell.interfaces.cli import app, schema
 from allswell.interfaces.cli.options import parameters
 from allswell.interfaces.cli.schema import ALONE, ANSWERS
 from allswell.store.trusted import trust_folder
-from allswell.views.fields import ErrorShape, moment, outside
+from allswell.timing.moment import Moment, from_json, moment, to_json
+from allswell.views.fields import ErrorShape, outside
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.flow_scene import repository
 from tests.interfaces.cli.scene import told
@@ -317,7 +318,7 @@ def test_every_kind_of_error_has_the_one_shape(error: Exception, kind: str, more
 
 def test_moments_are_texts_to_the_millisecond() -> None:
     at = [0, 999, 1_000, 951_782_399_001, 4_102_444_800_000, -1]
-    assert [moment(one) for one in at] == [
+    assert json.loads(to_json([moment(one) for one in at])) == [
         "1970-01-01T00:00:00.000Z",
         "1970-01-01T00:00:00.999Z",
         "1970-01-01T00:00:01.000Z",
@@ -325,7 +326,10 @@ def test_moments_are_texts_to_the_millisecond() -> None:
         "2100-01-01T00:00:00.000Z",
         "1969-12-31T23:59:59.999Z",
     ]
+    assert from_json(to_json([moment(one) for one in at]), list[Moment]) == at
     assert moment(None) is None
+    with pytest.raises(msgspec.ValidationError, match="is no moment"):
+        from_json(b'["1970-01-01"]', list[Moment])
 
 
 # --- the catalogue ----------------------------------------------------------------------------------------------------

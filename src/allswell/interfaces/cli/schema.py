@@ -39,7 +39,6 @@ from allswell.views.flow import FlowRanShape, GraphShape, JoinedShape, OfferShap
 from allswell.views.lease import (
     ClaimShape,
     ClaimsShape,
-    DeclinedShape,
     InboxShape,
     LastWordShape,
     NoClaimShape,
@@ -101,7 +100,7 @@ ANSWERS: Mapping[str, CommandAnswer] = {
     "completion": CommandAnswer((CompletionShape,)),
     "config": CommandAnswer((SettingsShape,)),
     "coordinate": CommandAnswer((SaidShape, BuildShape), lines=True),
-    "decline": CommandAnswer((DeclinedShape,)),
+    "decline": CommandAnswer((RespondedShape,)),
     "deliveries": CommandAnswer((DeliveriesShape,)),
     "deliveries drop": CommandAnswer((RevisedShape,)),
     "deliveries retry": CommandAnswer((RevisedShape,)),

@@ -20,7 +20,7 @@ from allswell.build.overview import why
 from allswell.domain.agents.cost import Spent
 from allswell.domain.ids import QuestionId
 from allswell.domain.question import Question, does, in_order
-from allswell.engine.status.explanation import Explanation, SuggestedAction, UpcomingStep, ago, within
+from allswell.engine.status.explanation import Explanation, SuggestedAction, UpcomingStep, ago, upcoming, within
 from allswell.engine.status.live import LiveRow, LiveSection
 from allswell.engine.status.verdict import ANYWHERE, LocalFacts
 from allswell.interfaces.cli.commands.show import cost_of
@@ -386,7 +386,7 @@ def _with_row(nexts: Sequence[UpcomingStep], row: LiveRow) -> list[UpcomingStep]
     return (
         routine
         if known
-        else [UpcomingStep(row.due, f"{row.who if row.part is LiveSection.TASK else 'it'} {row.ahead}"), *routine]
+        else [upcoming(row.due, f"{row.who if row.part is LiveSection.TASK else 'it'} {row.ahead}"), *routine]
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from allswell.domain.access.rights import check_beside
 from allswell.domain.agents.conversation import result_in_words
-from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
+from allswell.domain.ids import QuestionId, RunId, TaskId
 from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry
 from allswell.domain.task.model import OPEN, State, TaskFilter, TaskRow
@@ -28,7 +28,6 @@ from allswell.interfaces.web.timeline import draw_lease, draw_life, style_of
 from allswell.views.attempt import AttemptShape
 from allswell.views.detail import load_task
 from allswell.views.explanation import load_explanation
-from allswell.views.fields import millis
 from allswell.views.receipt import ReceiptShape
 from allswell.views.task import load_names
 
@@ -171,7 +170,7 @@ async def _attempt(
     receipt = None
     with contextlib.suppress(Refused):  # it cannot be read
         receipt = await call.artifacts.receipt(name) if name in receipts else None
-    span = Span("held", Millis(millis(one.granted_at)), Millis(millis(one.ended_at)), "", outcome=one.outcome)
+    span = Span("held", one.granted_at, one.ended_at, "", one.agent_id, one.token, one.outcome)
     return one, outcome(one.outcome, one.detail), style_of(span), receipt
 
 

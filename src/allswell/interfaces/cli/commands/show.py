@@ -29,7 +29,6 @@ from allswell.interfaces.cli.rendering import (
     typed_here,
     when,
 )
-from allswell.views.fields import millis
 
 if TYPE_CHECKING:
     from allswell.domain.run.run import Run
@@ -146,8 +145,8 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
             [
                 str(ended.token),
                 ended.agent_id,
-                when(millis(ended.granted_at), now),
-                short(millis(ended.ended_at) - millis(ended.granted_at)),
+                when(ended.granted_at, now),
+                short(ended.ended_at - ended.granted_at),
                 dollars(ended.cost_usd, estimated=ended.cost_estimated) if shown.spent.attempts else "",
                 outcome(ended.outcome, ended.detail) + _came_late(ended),
             ]
@@ -194,7 +193,7 @@ def _facts(shown: ShownTaskShape, now: int) -> str:
 
     task = shown.task
     extra = about(task, now)
-    since = "" if task.granted_at is None else f", for {short(now - millis(task.granted_at))}"
+    since = "" if task.granted_at is None else f", for {short(now - task.granted_at)}"
     held = "" if task.agent_id is None else f"{plain(task.agent_id)}, token {task.token}{since}"
     warning = shown.attempts[-1].warning if shown.attempts else ""
     limit = "no limit" if task.timeout_ms is None else f"{length(task.timeout_ms)} for each attempt"
@@ -216,8 +215,8 @@ def _facts(shown: ShownTaskShape, now: int) -> str:
             ("retry of", task.retry_of_id or ""),
             ("retried as", task.retried_as_id or ""),
             ("dismissed", f"by {plain(task.dismissed_by)}" if task.dismissed_by else ""),
-            ("submitted", when(millis(task.created_at), now)),
-            ("ended", "" if task.ended_at is None else when(millis(task.ended_at), now)),
+            ("submitted", when(task.created_at, now)),
+            ("ended", "" if task.ended_at is None else when(task.ended_at, now)),
             ("notes", "\n".join(map(harmless, shown.notes))),
         ]
     )
@@ -262,10 +261,10 @@ async def _run_text(views: Views, shown: ShownRunShape, now: int) -> str:
     words = pairs(
         [
             ("run", f"{paint(plain(run.name), 'bold')}  {run.run_id}"),
-            ("opened", when(millis(run.created_at), now)),
+            ("opened", when(run.created_at, now)),
             ("went on", "" if not earlier else f"{when(last.created_at, now)}, in {last.id}"),
             ("limit", limit_of(last, waited_for(last, await views.view_questions()), now)),
-            ("ended", "" if run.ended_at is None else f"{when(millis(run.ended_at), now)}: {plain(run.reason or '')}"),
+            ("ended", "" if run.ended_at is None else f"{when(run.ended_at, now)}: {plain(run.reason or '')}"),
             ("tasks", states or "none"),
             ("cost", cost_of(run.spent)),
         ]
@@ -384,7 +383,7 @@ def question_text(question: QuestionShape, name: str, now: int) -> str:
     """A question in words, with what to type."""
     asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
     seen = f", dismissed by {plain(question.dismissed_by)}" if question.dismissed_at is not None else ""
-    asked = f"asked{asker} {when(millis(question.asked_at), now)}{seen}"
+    asked = f"asked{asker} {when(question.asked_at, now)}{seen}"
     head = f"{paint(question.question_id, 'bold')}  {plain(name)}, {asked}"
     lines = [sentence(head), block(question.text, "  ")]
     if question.closed_at is not None:
@@ -400,7 +399,7 @@ def question_text(question: QuestionShape, name: str, now: int) -> str:
 
 def _closed(question: QuestionShape, now: int) -> str:
     """How a question ended."""
-    moment = when(now if question.closed_at is None else millis(question.closed_at), now)
+    moment = when(now if question.closed_at is None else question.closed_at, now)
     if question.choice == "withdrawn":
         return f"→ withdrawn {moment}: its task ended without an answer"
     by = f" by {question.answered_by}" if question.answered_by else ""
