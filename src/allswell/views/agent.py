@@ -7,11 +7,10 @@ from typing import Literal
 from msgspec import Struct, field
 
 from allswell.domain.agents.status import Presence
-from allswell.domain.lease.model import ExpiredDelivery
 from allswell.domain.mesh.health import healthy_at, score
 from allswell.domain.mesh.routing import family
 from allswell.domain.question import Question
-from allswell.engine.status.agents import AgentRow, AgentsOverview, Counters, look, pending_questions, track
+from allswell.engine.status.agents import AgentsOverview, Counters, look, pending_questions, track
 from allswell.engine.status.journal import read_health, read_ledger
 from allswell.errors import Refused
 from allswell.settings import Settings
@@ -25,15 +24,10 @@ from allswell.views.status import has_died
 class ExpiryShape(Struct, frozen=True):
     """A request that an agent did not answer in time."""
 
-    request_id: str
+    request: str = field(name="request_id")
     kind: str
-    timeout_ms: int
-    expired_at: Moment
-
-    @classmethod
-    def of(cls, one: ExpiredDelivery) -> ExpiryShape:
-        """One of them."""
-        return cls(one.request, one.kind, one.timeout, moment(one.at))
+    timeout: int = field(name="timeout_ms")
+    at: Moment = field(name="expired_at")
 
 
 class AgentShape(Struct, frozen=True):
@@ -42,7 +36,7 @@ class AgentShape(Struct, frozen=True):
     `expiries` are the requests that have made it degraded; of one that is not there are none.
     """
 
-    agent_id: str
+    agent: str = field(name="agent_id")
     health: str
     misses: int
     threshold: int
@@ -50,7 +44,7 @@ class AgentShape(Struct, frozen=True):
     kind: str | None
     role: str | None
     evidence: str
-    task_id: str | None
+    task: str | None = field(name="task_id")
     name: str | None
     attempt: int | None
     progress: float | None
@@ -63,13 +57,6 @@ class AgentShape(Struct, frozen=True):
     expiries: list[ExpiryShape]
     spent: SpentShape
     """Since midnight UTC."""
-
-    @classmethod
-    def of(cls, one: AgentRow) -> AgentShape:
-        """One of them."""
-        about = {"agent_id": one.agent, "task_id": one.task, "degraded": bool(one.degraded)}
-        expiries = [ExpiryShape.of(expiry) for expiry in one.degraded]
-        return as_shape(one, cls, **about, expiries=expiries, spent=SpentShape.of(one.spent))
 
 
 class SessionShape(Struct, frozen=True):
@@ -119,7 +106,7 @@ class AgentsShape(Struct, frozen=True):
     def of(cls, crew: AgentsOverview, questions: int) -> AgentsShape:
         """All agents, as they are now."""
         supervisors = [SupervisorShape.of(one) for one in crew.supervisors]
-        return cls(moment(crew.now), questions, supervisors, [AgentShape.of(one) for one in crew.members])
+        return cls(moment(crew.now), questions, supervisors, [as_shape(one, AgentShape) for one in crew.members])
 
 
 async def load_crew(views: Views, settings: Settings) -> AgentsOverview:

@@ -11,8 +11,8 @@ from allswell.build.overview import why
 from allswell.domain.ids import TaskId
 from allswell.engine.status.explanation import Explanation, Kind, Link, Span, SuggestedAction, UpcomingStep
 from allswell.store.views import Views
-from allswell.timing.moment import Moment, moment
-from allswell.views.fields import named
+from allswell.timing.moment import Moment
+from allswell.views.fields import as_shape, named
 from allswell.views.receipt import WorkShape
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ class LinkShape(Struct, frozen=True):
     @classmethod
     def of(cls, link: Link) -> LinkShape:
         """One link."""
-        ids, since = named(link.id), moment(link.since)
-        return cls(kind=link.kind, name=link.name, state=link.state, says=link.says, since_at=since, **ids)
+        return as_shape(link, cls, since_at=link.since, **named(link.id))
 
 
 async def load_explanation(
@@ -78,16 +77,5 @@ class ExplanationShape(Struct, frozen=True):
     @classmethod
     def of(cls, told: Explanation, work: WorkShape | None) -> ExplanationShape:
         """An explanation, and where the work is that is done."""
-        return cls(
-            kind=told.kind,
-            name=told.name,
-            state=told.state,
-            seen_at=moment(told.now),
-            chain=[LinkShape.of(link) for link in told.chain],
-            beside=told.beside,
-            next=told.next,
-            todo=told.todo,
-            spent=told.spent,
-            work=work,
-            **named(told.id),
-        )
+        chain = [LinkShape.of(link) for link in told.chain]
+        return as_shape(told, cls, seen_at=told.now, chain=chain, work=work, **named(told.id))

@@ -12,6 +12,7 @@ from allswell.domain.receipts.step import (
     Artifact,
     ContextForResume,
     CutOffChoice,
+    FlowSummary,
     GitPlace,
     Phase,
     RunVerdict,
@@ -26,7 +27,6 @@ from allswell.views.fields import as_shape
 if TYPE_CHECKING:
     from allswell.flows.graph import FlowLayout, GraphNode
     from allswell.flows.run.folder import RunBase
-    from allswell.flows.run.runner import Summary
     from allswell.flows.run.state import InterruptedStep
     from allswell.flows.spec import Flow, Step
 
@@ -138,33 +138,10 @@ def _node(flow: Flow, step: Step, node: GraphNode) -> NodeShape:
 # What a flow came to, and what is asked before it goes on.
 
 
-class FlowRanShape(Struct, frozen=True):
+class FlowRanShape(FlowSummary, frozen=True):
     """What a flow came to; `steps` says where each stands, `ran` how many ended well in this process."""
 
-    run_id: str
-    flow: str
-    verdict: RunVerdict
-    steps: dict[str, str]
-    reasons: dict[str, str]
-    question_ids: tuple[str, ...]
-    ran: int
-    base: str
     exit: int
-
-    @classmethod
-    def of(cls, summary: Summary, code: int) -> FlowRanShape:
-        """A run that has come to a stop, and the exit code that this means."""
-        return cls(
-            run_id=summary.run,
-            flow=summary.flow,
-            verdict=summary.verdict,
-            steps=summary.states,
-            reasons=summary.reasons,
-            question_ids=summary.questions,
-            ran=summary.ran,
-            base=summary.base,
-            exit=code,
-        )
 
 
 class JoinedShape(Struct, frozen=True):

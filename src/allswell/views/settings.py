@@ -10,7 +10,6 @@ from msgspec import Struct
 from allswell.domain.access.key import Key, is_over
 from allswell.domain.check.model import Finding, Severity
 from allswell.domain.ids import Millis
-from allswell.settings import Settings
 from allswell.settings.settings import SettingRow
 from allswell.timing.moment import Moment
 from allswell.views.fields import as_shape
@@ -22,11 +21,6 @@ class SettingsShape(Struct, frozen=True):
     settings: list[SettingRow]
     files: tuple[str, ...]
     unknown: tuple[str, ...]
-
-    @classmethod
-    def of(cls, settings: Settings, rows: Sequence[SettingRow]) -> SettingsShape:
-        """These rows of the settings."""
-        return cls(list(rows), settings.files, settings.strangers)
 
 
 # Figures that do not fit into each other, as `check` finds them.

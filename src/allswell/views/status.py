@@ -23,7 +23,7 @@ from allswell.settings import Settings
 from allswell.store.views import Views
 from allswell.timing.clock import Clock
 from allswell.timing.moment import Moment, moment
-from allswell.views.fields import named
+from allswell.views.fields import as_shape, named
 from allswell.views.run import BuildGlanceShape
 from allswell.views.worker import QueueShape
 
@@ -56,20 +56,9 @@ class NeedShape(Struct, frozen=True):
     def of(cls, need: VerdictItem) -> NeedShape:
         """One concern."""
         agent = need.kind in ("stalled", "missed")
-        return cls(
-            kind=need.kind,
-            agent_id=need.id if agent else None,
-            what=need.what,
-            command=need.command,
-            since_at=moment(need.since),
-            level=need.level,
-            about=need.id,
-            look=need.look,
-            evidence=list(need.evidence),
-            ends_at=None if need.ends is None else need.ends.at,
-            then=None if need.ends is None else need.ends.what,
-            **named("" if agent else need.id),
-        )
+        ids = {**named("" if agent else need.id), "agent_id": need.id if agent else None, "about": need.id}
+        ends_at, then = (None, None) if need.ends is None else (need.ends.at, need.ends.what)
+        return as_shape(need, cls, **ids, since_at=need.since, ends_at=ends_at, then=then)
 
     def concern(self) -> VerdictItem:
         """The concern that it tells, as it is shown elsewhere."""
@@ -108,23 +97,11 @@ class StatusShape(Struct, frozen=True):
         cls, store: str, seen: Verdict, queues: Sequence[QueueShape] = (), builds: Sequence[BuildGlance] = ()
     ) -> StatusShape:
         """What is to be seen in a store."""
-        needs = [NeedShape.of(need) for need in seen.needs]
+        needs, waiting = ([NeedShape.of(one) for one in found] for found in (seen.needs, seen.waiting))
+        about = {"store": store, "there": True, "queues": queues, "verdict": seen.level}
         glances = [BuildGlanceShape.of(build) for build in builds]
-        return cls(
-            store,
-            there=True,
-            well=seen.well,
-            seen_at=moment(seen.now),
-            counts=seen.counts,
-            next_due_at=moment(seen.next_due),
-            needs=needs,
-            dismissed=seen.dismissed,
-            queues=list(queues),
-            builds=glances,
-            verdict=seen.level,
-            headline=seen.headline,
-            waiting=[NeedShape.of(one) for one in seen.waiting],
-        )
+        times = {"seen_at": seen.now, "next_due_at": seen.next_due}
+        return as_shape(seen, cls, **about, **times, needs=needs, waiting=waiting, builds=glances)
 
     @classmethod
     def of_none(cls, store: str) -> StatusShape:

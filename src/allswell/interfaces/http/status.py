@@ -158,7 +158,7 @@ async def show_settings(call: RequestContext, _: NoParams) -> SettingsShape:
     """Show every setting of the server with its value, its default and where it comes from."""
     check_beside(call.key, "settings")
     settings = call.house.settings
-    return SettingsShape.of(settings, settings.explain())
+    return SettingsShape(settings.explain(), settings.files, settings.strangers)
 
 
 async def list_queues(call: RequestContext, _: NoParams) -> QueuesShape:

@@ -433,7 +433,7 @@ def _row(one: AgentRow, now: int) -> list[str]:
     evidence = one.evidence if one.state == one.health else ""  # else it stands there already
     said = one.note or evidence or one.waits or ""
     if one.degraded:
-        said = f"{len(one.degraded)} requests expired within a day: {', '.join(sent.request for sent in one.degraded)}"
+        said = f"{len(one.expiries)} requests expired within a day: {', '.join(sent.request for sent in one.expiries)}"
     share = "" if one.progress is None else f"{one.progress:.0%}"
     missed = f"{many(one.misses, 'check-in')} missed of {one.threshold}" if one.misses else ""
     about = ", ".join(part for part in (missed, share, proof, said.splitlines()[0] if said else "") if part)

@@ -31,6 +31,7 @@ from allswell.interfaces.cli.rendering import (
 )
 
 if TYPE_CHECKING:
+    from allswell.domain.agents.cost import Spent
     from allswell.domain.run.run import Run
     from allswell.store.views import Views
     from allswell.views.attempt import AttemptShape, ProofShape
@@ -176,13 +177,13 @@ def dollars(amount: float | None, *, estimated: bool = False) -> str:
     return shown(None if amount is None else round(amount * USD), estimated=estimated)
 
 
-def cost_of(spent: SpentShape, limit: float | None = None, max_tokens: int | None = None) -> str:
+def cost_of(spent: Spent | SpentShape, limit: float | None = None, max_tokens: int | None = None) -> str:
     """What attempts have cost, in words; empty where nobody said anything and nothing limits it."""
     if not spent.attempts and limit is None and max_tokens is None:
         return ""
     most = "" if limit is None else f" of at most {dollars(limit)}"
     cost = f"{dollars(spent.cost_usd, estimated=spent.estimated > 0)}{most}"
-    known = [count for count in (spent.tokens_in, spent.tokens_out) if count is not None]
+    known = [count for count in (spent.given, spent.written) if count is not None]
     if max_tokens is not None:
         return f"{cost}, {sum(known):,} of at most {max_tokens:,} tokens"
     return f"{cost}, {sum(known):,} tokens" if known else cost
