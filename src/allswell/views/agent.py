@@ -90,8 +90,14 @@ class SupervisorShape(Struct, frozen=True):
     @classmethod
     def of(cls, one: Presence) -> SupervisorShape:
         """What it says of itself."""
-        level = {"low_context": one.level.low_context, "paused": one.level.paused}
-        return as_shape(one, cls, pace_ms=one.pace, **level, paused_until_at=moment(one.level.until))
+        return as_shape(
+            one,
+            cls,
+            pace_ms=one.pace,
+            low_context=one.level.low_context,
+            paused=one.level.paused,
+            paused_until_at=one.level.until,
+        )
 
 
 class AgentsShape(Struct, frozen=True):
@@ -153,15 +159,15 @@ async def load_ledger(views: Views, agent: str, length: int, where: str) -> Ledg
     now = (await views.view_agenda()).now
     ledger = await read_ledger(views, agent, now - length)
     standing = await read_health(views, family(agent))
-    healthy, lines = healthy_at(standing, now), [as_shape(line, LedgerLineShape) for line in ledger.lines]
-    return LedgerShape(
+    healthy = healthy_at(standing, now)
+    return as_shape(
+        ledger,
+        LedgerShape,
         agent_id=agent,
-        since_at=moment(now - length),
+        since_at=now - length,
         score=score(standing, now),
         degraded=healthy is not None,
-        healthy_at=moment(healthy),
-        idle_ms=ledger.idle_ms,
-        lines=lines,
+        healthy_at=healthy,
         events_looked_at=ledger.cut,
     )
 

@@ -1,4 +1,4 @@
-"""Fields that many views share: ids by their kind, the loose fields of an event, and errors.
+"""Fields that many views share: ids by their kind, the loose fields of an event, and errors; and how a shape is made.
 
 Which fields there are depends on the kind of event, and the journal is append-only. So names are mended here, on the
 way out, and moments get the form that they have everywhere.

@@ -78,16 +78,15 @@ class FlowShape(Struct, frozen=True):
     @classmethod
     def of(cls, base: RunBase) -> FlowShape:
         """What lies in a run's folder."""
-        record = base.record
-        return cls(
-            flow=record.flow,
+        record, receipts = base.record, base.all_receipts()
+        return as_shape(
+            record,
+            cls,
             base=str(base.path),
-            folder=record.folder,
             file=record.file or None,
-            inputs=record.inputs,
             run_ids=record.runs,
-            receipts=[as_shape(one, StepShape) for one in base.all_receipts()],
-            timeouts=list(base.all_timeouts()),
+            receipts=receipts,
+            timeouts=base.all_timeouts(),
         )
 
 

@@ -57,10 +57,17 @@ class QuestionShape(Struct, frozen=True):
     @classmethod
     def of(cls, asked: Question) -> QuestionShape:
         """A question as it stands."""
-        ids = {"question_id": asked.id, "task_id": asked.task, "run_id": asked.run}
         queue, message = asked.message or (None, None)
-        options = [OptionShape.of(option) for option in in_order(asked.options)]
-        return as_shape(asked, cls, **ids, queue=queue, message_id=message, options=options)
+        return as_shape(
+            asked,
+            cls,
+            question_id=asked.id,
+            task_id=asked.task,
+            run_id=asked.run,
+            queue=queue,
+            message_id=message,
+            options=[OptionShape.of(option) for option in in_order(asked.options)],
+        )
 
 
 class QuestionsShape(Struct, frozen=True):

@@ -54,9 +54,14 @@ class MisfitShape(Struct, frozen=True):
     @classmethod
     def of(cls, found: Finding) -> MisfitShape:
         """One of them."""
-        text, total, limit = (None,) * 3 if found.sum is None else (str(found.sum), found.sum.total, found.sum.limit)
-        numbers = {figure.name: figure.value for figure in found.figures}
-        return as_shape(found, cls, sum=text, total_ms=total, limit_ms=limit, numbers=numbers)
+        return as_shape(
+            found,
+            cls,
+            sum=None if found.sum is None else str(found.sum),
+            total_ms=None if found.sum is None else found.sum.total,
+            limit_ms=None if found.sum is None else found.sum.limit,
+            numbers={figure.name: figure.value for figure in found.figures},
+        )
 
 
 class CheckedShape(Struct, frozen=True):

@@ -56,9 +56,16 @@ class NeedShape(Struct, frozen=True):
     def of(cls, need: VerdictItem) -> NeedShape:
         """One concern."""
         agent = need.kind in ("stalled", "missed")
-        ids = {**named("" if agent else need.id), "agent_id": need.id if agent else None, "about": need.id}
-        ends_at, then = (None, None) if need.ends is None else (need.ends.at, need.ends.what)
-        return as_shape(need, cls, **ids, since_at=need.since, ends_at=ends_at, then=then)
+        return as_shape(
+            need,
+            cls,
+            agent_id=need.id if agent else None,
+            about=need.id,
+            since_at=need.since,
+            ends_at=None if need.ends is None else need.ends.at,
+            then=None if need.ends is None else need.ends.what,
+            **named("" if agent else need.id),
+        )
 
     def concern(self) -> VerdictItem:
         """The concern that it tells, as it is shown elsewhere."""
@@ -97,11 +104,19 @@ class StatusShape(Struct, frozen=True):
         cls, store: str, seen: Verdict, queues: Sequence[QueueShape] = (), builds: Sequence[BuildGlance] = ()
     ) -> StatusShape:
         """What is to be seen in a store."""
-        needs, waiting = ([NeedShape.of(one) for one in found] for found in (seen.needs, seen.waiting))
-        about = {"store": store, "there": True, "queues": queues, "verdict": seen.level}
-        glances = [BuildGlanceShape.of(build) for build in builds]
-        times = {"seen_at": seen.now, "next_due_at": seen.next_due}
-        return as_shape(seen, cls, **about, **times, needs=needs, waiting=waiting, builds=glances)
+        return as_shape(
+            seen,
+            cls,
+            store=store,
+            there=True,
+            seen_at=seen.now,
+            next_due_at=seen.next_due,
+            needs=[NeedShape.of(one) for one in seen.needs],
+            waiting=[NeedShape.of(one) for one in seen.waiting],
+            queues=queues,
+            builds=[BuildGlanceShape.of(build) for build in builds],
+            verdict=seen.level,
+        )
 
     @classmethod
     def of_none(cls, store: str) -> StatusShape:

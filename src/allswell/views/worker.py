@@ -48,10 +48,15 @@ class ProcessShape(Struct, frozen=True):
     @classmethod
     def of(cls, seen: WorkerSeen) -> ProcessShape:
         """One of them."""
-        status, silent = seen.status, round(seen.silent * 1_000)
-        since, oldest = round(status.since * 1_000), round(status.oldest * 1_000)
+        status = seen.status
         return as_shape(
-            status, cls, process=seen.worker, started_at=since, silent_ms=silent, gone=seen.gone, oldest_ms=oldest
+            status,
+            cls,
+            process=seen.worker,
+            started_at=round(status.since * 1_000),
+            silent_ms=round(seen.silent * 1_000),
+            gone=seen.gone,
+            oldest_ms=round(status.oldest * 1_000),
         )
 
 

@@ -94,7 +94,7 @@ def test_a_limit_that_is_far_away_does_not_squeeze_the_rest() -> None:
     ],
 )
 def test_each_stretch_of_a_life_has_a_look_of_its_own(kind: str, outcome: str | None, style: str) -> None:
-    assert style_of(span(kind, 1, 2, "x", None, None, outcome)) == style
+    assert style_of(kind, outcome) == style
 
 
 def span(kind: str, start: int, end: int, says: str, *held: object) -> Span:

@@ -16,7 +16,7 @@ from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry
 from allswell.domain.task.model import OPEN, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
-from allswell.engine.status.explanation import Span, clean, many
+from allswell.engine.status.explanation import clean, many
 from allswell.engine.status.overview import OpenQuestion
 from allswell.engine.status.services import TaskFacts
 from allswell.engine.status.task import outcome
@@ -170,8 +170,7 @@ async def _attempt(
     receipt = None
     with contextlib.suppress(Refused):  # it cannot be read
         receipt = await call.artifacts.receipt(name) if name in receipts else None
-    span = Span("held", one.granted_at, one.ended_at, "", one.agent_id, one.token, one.outcome)
-    return one, outcome(one.outcome, one.detail), style_of(span), receipt
+    return one, outcome(one.outcome, one.detail), style_of("held", one.outcome), receipt
 
 
 # What one attempt has printed and what it has changed, each on a screen of its own.
