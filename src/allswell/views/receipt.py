@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.status import Survivors, still_run
 from allswell.domain.receipts.receipt import Change, End, Receipt, ResourceUse, told
-from allswell.domain.receipts.snapshot import OmissionReason
+from allswell.domain.receipts.snapshot import FileConflict, OmissionReason
 from allswell.timing.moment import Moment
 from allswell.views.attempt import VerificationShape
 from allswell.views.fields import as_shape
@@ -51,20 +51,13 @@ class SnapshotShape(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class ConflictShape(Struct, frozen=True, gc=False):
-    """A file that was changed since: the saved one was put beside it."""
-
-    path: str
-    recovered: str
-
-
 class RecoveryShape(Struct, frozen=True):
     """What was written where, and what was left as it is."""
 
     folder: str
     written: tuple[str, ...]
     replaced: tuple[str, ...]
-    conflicts: list[ConflictShape]
+    conflicts: list[FileConflict]
     same: int
     deleted: tuple[str, ...]
     missing: list[LeftOutShape]
@@ -97,8 +90,8 @@ class SurvivorsShape(Struct, frozen=True):
     @classmethod
     def of(cls, left: Survivors) -> SurvivorsShape:
         """What is left of one attempt, as programs outside see it."""
-        ids = {"task_id": left.task, "agent_id": left.holder}
-        return as_shape(left, cls, **ids, since_at=left.since, says=still_run(left.processes))
+        says = still_run(left.processes)
+        return as_shape(left, cls, task_id=left.task, agent_id=left.holder, since_at=left.since, says=says)
 
 
 class EvidenceShape(Struct, frozen=True):
@@ -200,10 +193,18 @@ class ReceiptShape(Struct, frozen=True):
     @classmethod
     def of(cls, kept: Receipt, path: Path) -> ReceiptShape:
         """A receipt that lies in a file."""
-        ids = {"receipt_id": kept.id, "task_id": kept.task, "agent_id": kept.agent, "run_id": kept.run}
-        used = None if kept.used is None else UsedShape.of(kept.used)
-        call = kept.open_call or None
-        return as_shape(kept, cls, **ids, open_call=call, used=used, path=str(path), says=told(kept))
+        return as_shape(
+            kept,
+            cls,
+            receipt_id=kept.id,
+            task_id=kept.task,
+            agent_id=kept.agent,
+            run_id=kept.run,
+            open_call=kept.open_call or None,
+            used=None if kept.used is None else UsedShape.of(kept.used),
+            path=str(path),
+            says=told(kept),
+        )
 
 
 class ReceiptsShape(Struct, frozen=True):
@@ -241,19 +242,16 @@ class WorkShape(Struct, frozen=True):
     @classmethod
     def of(cls, receipt: ReceiptShape, branch: BranchShape, merged: bool | None) -> WorkShape:  # noqa: FBT001
         """What a receipt holds about a branch; `merged` is null if that cannot be known."""
-        return cls(
+        return as_shape(
+            branch,
+            cls,
             branch=branch.name or None,
-            repository=branch.repository,
-            base=branch.base,
-            commit=branch.commit,
             files=len(receipt.changed) + receipt.changed_more,
             changed=receipt.changed,
             merged=merged,
-            worktree=branch.worktree,
-            uncommitted=branch.uncommitted,
             receipt_id=receipt.receipt_id,
-            look=tuple(receipt.advice.look),
-            merge=tuple(receipt.advice.merge),
+            look=receipt.advice.look,
+            merge=receipt.advice.merge,
         )
 
 
