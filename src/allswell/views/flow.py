@@ -25,10 +25,8 @@ from allswell.views.attempt import VerificationShape
 from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
-    from allswell.flows.graph import FlowLayout, GraphNode
     from allswell.flows.run.folder import RunBase
     from allswell.flows.run.state import InterruptedStep
-    from allswell.flows.spec import Flow, Step
 
 WrittenMoment = Annotated[str, Meta(pattern=PATTERN, extra_json_schema={"format": "date-time"})]
 """A moment that its file has as a text."""
@@ -90,36 +88,7 @@ class FlowShape(Struct, frozen=True):
         )
 
 
-# A flow as it will run: its steps in waves.
-
-
-class NodeShape(Struct, frozen=True):
-    """A step with its place: in which wave, on which row, and whether on the longest way through the flow."""
-
-    step_id: str
-    what: str
-    limit_ms: int
-    overridden: bool
-    members: int
-    needs: tuple[str, ...]
-    wave: int
-    row: int
-    longest: bool
-    audited: bool
-
-
-class GraphShape(Struct, frozen=True):
-    """A flow and all its steps."""
-
-    flow: str
-    limit_ms: int
-    steps: list[NodeShape]
-
-    @classmethod
-    def of(cls, flow: Flow, layout: FlowLayout) -> GraphShape:
-        """A flow that was laid out."""
-        steps = {step.id: step for step in flow.steps}
-        return cls(flow.name, flow.timeouts.flow, [_node(flow, steps[node.id], node) for node in layout.nodes])
+# What a flow that is drawn leaves, and one that was run.
 
 
 class PictureShape(Struct, frozen=True):
@@ -127,14 +96,6 @@ class PictureShape(Struct, frozen=True):
 
     file: str
     steps: int
-
-
-def _node(flow: Flow, step: Step, node: GraphNode) -> NodeShape:
-    overridden = step.timeout_override is not None
-    return as_shape(node, NodeShape, step_id=node.id, limit_ms=flow.limit(step), overridden=overridden)
-
-
-# What a flow came to, and what is asked before it goes on.
 
 
 class FlowRanShape(FlowSummary, frozen=True):
@@ -168,14 +129,8 @@ class CutOffShape(Struct, frozen=True):
     @classmethod
     def of(cls, cut: InterruptedStep) -> CutOffShape:
         """The question about one step."""
-        return cls(
-            step_id=cut.step,
-            changes=cut.context.uncommitted_changes,
-            shared=cut.shared,
-            options=cut.offer.options,
-            recommendation=cut.offer.recommendation,
-            reason=cut.offer.reason,
-        )
+        changes = cut.context.uncommitted_changes
+        return as_shape(cut.offer, cls, step_id=cut.step, changes=changes, shared=cut.shared)
 
 
 class OfferShape(Struct, frozen=True):
@@ -190,6 +145,4 @@ class OfferShape(Struct, frozen=True):
     @classmethod
     def of(cls, run: str, cuts: Sequence[InterruptedStep]) -> OfferShape:
         """The question about all of them; there is at least one."""
-        first = cuts[0].offer
-        steps = [CutOffShape.of(cut) for cut in cuts]
-        return cls(run, first.options, first.recommendation, first.reason, steps)
+        return as_shape(cuts[0].offer, cls, run_id=run, steps=[CutOffShape.of(cut) for cut in cuts])

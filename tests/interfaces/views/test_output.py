@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Struct, field
 
 import allswell
 from allswell.domain.agents.status import Presence, Survivor, Survivors, word_of
@@ -22,7 +23,7 @@ from allswell.interfaces.cli.options import parameters
 from allswell.interfaces.cli.schema import ALONE, ANSWERS
 from allswell.store.trusted import trust_folder
 from allswell.timing.moment import Moment, from_json, moment, to_json
-from allswell.views.fields import ErrorShape, outside
+from allswell.views.fields import ErrorShape, as_shape, outside
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.flow_scene import repository
 from tests.interfaces.cli.scene import told
@@ -314,6 +315,34 @@ def test_every_kind_of_error_has_the_one_shape(error: Exception, kind: str, more
     line = msgspec.json.encode(ErrorShape.of(error)).decode()
     assert check("tasks", line) == "Error"
     assert {"kind": kind, **more}.items() <= json.loads(line)["error"].items()
+
+
+class Part(Struct):
+    at: int
+    why: str = ""
+
+
+class Whole(Struct):
+    id: str
+    parts: tuple[Part, ...]
+
+
+class PartShape(Struct):
+    at: Moment = field(name="begun_at")
+    why: str
+
+
+class WholeShape(Struct):
+    whole_id: str
+    parts: list[PartShape]
+
+
+def test_a_shape_is_made_of_what_has_one_name_in_both() -> None:
+    made = as_shape(Whole("w_1", (Part(5),)), WholeShape, whole_id="w_1")
+    assert to_json(made) == b'{"whole_id":"w_1","parts":[{"begun_at":"1970-01-01T00:00:00.005Z","why":""}]}'
+    assert from_json(to_json(made), WholeShape) == made
+    with pytest.raises(AttributeError, match="whole_id"):
+        as_shape(Whole("w_1", ()), WholeShape)
 
 
 def test_moments_are_texts_to_the_millisecond() -> None:

@@ -551,8 +551,8 @@ def graph(
     context: Storeless,
 ) -> None:
     """Draw a flow: its steps in the order in which they run, what each needs, and the longest path."""
-    from allswell.flows.graph import lay_out
-    from allswell.views.flow import GraphShape, PictureShape
+    from allswell.flows.graph import FlowGraph, lay_out
+    from allswell.views.flow import PictureShape
 
     flow, _ = read_file(file)
     layout = lay_out(flow)
@@ -562,7 +562,7 @@ def graph(
         if svg != "-":
             context.say(PictureShape(svg, len(nodes)), f"{svg}: {len(nodes):,} steps")
         return
-    context.say(GraphShape.of(flow, layout), lambda: _told(flow, nodes))
+    context.say(FlowGraph(flow.name, flow.timeouts.flow, nodes), lambda: _told(flow, nodes))
 
 
 def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:
