@@ -47,7 +47,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def as_shape(source: object, kind: type[S], **differing: object) -> S:
-    """What is told of something: what has the same name in both, with all that lies in it; the rest is given here."""
+    """What is shown of something: what has the same name in both, with all that lies in it; the rest is given here."""
     told = {
         public: differing[name] if name in differing else getattr(source, name)
         for name, public in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)

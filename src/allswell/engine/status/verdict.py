@@ -454,31 +454,14 @@ def _survivor(left: Survivors) -> VerdictItem:
 def _dead(presence: Presence, now: Millis, full: VerdictItem | None) -> VerdictItem:
     """A supervisor that does not speak; where the disk is full it cannot, and neither could another one."""
     heard = ago(presence.beaten_at, now)
-    if full is not None and not presence.died:
-        sentence = f"{_titled(presence)} was last heard {heard}: the disk is full"
-        return VerdictItem(
-            "supervisor",
-            presence.name,
-            VerdictLevel.BROKEN,
-            sentence,
-            full.command,
-            presence.beaten_at,
-            "allswell agents",
-        )
     how = f"has died (last heard {heard})" if presence.died else f"was last heard {heard}"
-    sentence = f"{_titled(presence)} {how}: its agents take no new tasks"
-    evidence = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + presence.name)}",)
-    command = up_command(presence)
-    return VerdictItem(
-        "supervisor",
-        presence.name,
-        VerdictLevel.BROKEN,
-        sentence,
-        command,
-        presence.beaten_at,
-        "allswell agents",
-        evidence,
-    )
+    command, then = up_command(presence), "its agents take no new tasks"
+    evidence: tuple[str, ...] = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + presence.name)}",)
+    if full is not None and not presence.died:
+        command, then, evidence = full.command, "the disk is full", ()
+    sentence, look_at = f"{_titled(presence)} {how}: {then}", "allswell agents"
+    since = presence.beaten_at
+    return VerdictItem("supervisor", presence.name, VerdictLevel.BROKEN, sentence, command, since, look_at, evidence)
 
 
 def _titled(presence: Presence) -> str:
