@@ -54,8 +54,8 @@ def test_four_expiries_within_a_day_degrade_an_agent_until_they_age_out() -> Non
         await let_expire(stage, "oracle", 1)
         assert await degraded(stage) == ["oracle"]
         (oracle,) = [one for one in (await look(stage.store)).members if one.agent == "oracle"]
-        assert len({one.request for one in oracle.degraded}) == 2
-        assert [one.timeout for one in oracle.degraded] == [120_000] * 4
+        assert len({one.request for one in oracle.expiries}) == 2
+        assert [one.timeout for one in oracle.expiries] == [120_000] * 4
         await asyncio.sleep(HOUR)
         assert await degraded(stage) == [], "the first has aged out"
 

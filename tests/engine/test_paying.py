@@ -18,7 +18,7 @@ from allswell.engine.ids import Ids
 from allswell.engine.lease import Lease
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.testing.sim.process import engine_of
-from allswell.views.status import ServicesShape
+from allswell.views.status import ServiceShape
 from tests.engine.stage import Stage, play
 
 USD = 1_000_000
@@ -226,8 +226,8 @@ def test_a_run_that_has_cost_what_it_may_stays_shut_wherever_the_clock_is_set_to
         stage.clock.jump_wall(11 * 365 * 86_400_000)
         await watch.sweep_once()
         assert await watch.claim(agent="ada") is None
-        (row,) = ServicesShape.of(await watch.views.view_services(), await watch.now()).services
-        assert row.parked_until_at is not None
+        (row,) = (await watch.views.view_services()).values()
+        assert ServiceShape.of(row, await watch.now()).parked_until_at is not None
         (question,) = await watch.questions()
         await watch.answer(question.id, "go_on")
         assert await watch.claim(agent="ada", wait="10s") is not None

@@ -36,7 +36,7 @@ from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.tui.actions import BoardActions
 from allswell.interfaces.tui.rows import in_text, read_about
 from allswell.runtime.receipts import Receipts
-from allswell.views.fields import millis
+from allswell.timing.moment import millis
 from tests.interfaces.cli.flow_scene import git, repository
 from tests.interfaces.cli.upkeep import Ran, run
 from tests.interfaces.http.served import Served, serving

@@ -35,9 +35,9 @@ from allswell.engine.status.services import in_short, named
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused
 from allswell.store.files import user_name
+from allswell.timing.moment import moment
 from allswell.views.attempt import VerifiedShape
 from allswell.views.delivery import RevisedShape, SinkForgottenShape, removed_sinks
-from allswell.views.fields import moment
 from allswell.views.fields import named as ids_of
 from allswell.views.question import DecidedShape
 from allswell.views.settings import KeyShape, LinksRevokedShape, LoginLinkShape, NewKeyShape

@@ -106,19 +106,33 @@ def _mean(rows: Sequence[int], otherwise: int) -> float:
 
 
 class GraphNode(msgspec.Struct, frozen=True):
-    """A step in the picture."""
+    """A step with its place: in which wave, on which row, and whether on the longest way through the flow."""
 
-    id: str
+    id: str = msgspec.field(name="step_id")
     what: str
     """What it does, in short."""
-    limit: str
+    limit_ms: int
+    overridden: bool
+    """Whether its limit is one of its own."""
     members: int
     needs: tuple[str, ...]
     wave: int
     row: int
     longest: bool
-    """Whether it lies on the longest way through the flow."""
     audited: bool
+
+    @property
+    def limit(self) -> str:
+        """Its limit in words."""
+        return show(self.limit_ms) + (" (override)" if self.overridden else "")
+
+
+class FlowGraph(msgspec.Struct, frozen=True):
+    """A flow and all its steps."""
+
+    flow: str
+    limit_ms: int
+    steps: tuple[GraphNode, ...]
 
 
 class LayoutLine(msgspec.Struct, frozen=True):
@@ -162,9 +176,18 @@ def _longest(flow: Flow) -> set[str]:
 
 
 def _node(flow: Flow, step: Step, wave: int, row: int, longest: set[str]) -> GraphNode:
-    limit = show(flow.limit(step)) + (" (override)" if step.timeout_override is not None else "")
-    audited = step.audit is not None or step.verify is not None
-    return GraphNode(step.id, described(step), limit, step.count(), step.needs, wave, row, step.id in longest, audited)
+    return GraphNode(
+        id=step.id,
+        what=described(step),
+        limit_ms=flow.limit(step),
+        overridden=step.timeout_override is not None,
+        members=step.count(),
+        needs=step.needs,
+        wave=wave,
+        row=row,
+        longest=step.id in longest,
+        audited=step.audit is not None or step.verify is not None,
+    )
 
 
 def described(step: Step) -> str:

@@ -50,6 +50,7 @@ from allswell.remote.wire import (
 from allswell.store.views import Views
 from allswell.timing.clock import Clock
 from allswell.timing.loops import Nursery
+from allswell.timing.moment import from_json
 
 # A server as its watch has it: what is sent is sent again while nothing answers, as long as a store is waited for.
 #
@@ -126,7 +127,7 @@ def _trouble(answer: HttpAnswer) -> Unavailable:
 
 def _decoded(body: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return from_json(body, kind)
     except msgspec.DecodeError as error:
         hint = "both sides must have the same version of Allswell"
         raise Unavailable(f"the server's answer cannot be read: {error}", hint=hint) from None

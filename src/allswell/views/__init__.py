@@ -12,8 +12,11 @@ The rules, which a test holds every answer to (tests/interfaces/views):
   depend on whether more will follow.
 - **An error** is `{"error": {"kind", "code", "message", "where", "hint"}}` (`fields.py`).
 
-Each noun has its file, and in it the Struct that is printed, made of what the engine gives by `of(…)`. Structs decide
-nothing. What is stored has names of its own, which only a migration changes: it is renamed here, on its way out.
+Each noun has its file, and in it the Structs that are printed. What is worked out only to be shown has one Struct,
+where it is worked out: `field(name=…)` gives its public names, and `Moment` its moments (`timing/moment.py`). What is
+stored, or sent between our own processes, keeps its names, plain numbers and defaults, which only a migration changes:
+a `…Shape` here stands beside it, and `as_shape` copies what has one name in both, so that only what differs is written
+down. `of(…)` puts together a Shape of several things, or of what has to be worked out; Structs decide nothing.
 
 JSON Schemas are made of these Structs (`interfaces/cli/schema.py`); `docs/reference/output.schema.json` holds them all.
 """

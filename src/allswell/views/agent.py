@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from allswell.domain.agents.human_session import HumanSession
 from allswell.domain.agents.status import Presence
-from allswell.domain.lease.model import ExpiredDelivery
-from allswell.domain.mesh.health import LedgerLine, healthy_at, score
+from allswell.domain.mesh.health import healthy_at, score
 from allswell.domain.mesh.routing import family
 from allswell.domain.question import Question
-from allswell.engine.status.agents import AgentRow, AgentsOverview, Counters, look
+from allswell.engine.status.agents import AgentsOverview, Counters, look, pending_questions, track
 from allswell.engine.status.journal import read_health, read_ledger
 from allswell.errors import Refused
 from allswell.settings import Settings
 from allswell.store.views import Views
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape
 from allswell.views.run import SpentShape
 from allswell.views.status import has_died
 
@@ -26,15 +24,10 @@ from allswell.views.status import has_died
 class ExpiryShape(Struct, frozen=True):
     """A request that an agent did not answer in time."""
 
-    request_id: str
+    request: str = field(name="request_id")
     kind: str
-    timeout_ms: int
-    expired_at: Moment
-
-    @classmethod
-    def of(cls, one: ExpiredDelivery) -> ExpiryShape:
-        """One of them."""
-        return cls(one.request, one.kind, one.timeout, moment(one.at))
+    timeout: int = field(name="timeout_ms")
+    at: Moment = field(name="expired_at")
 
 
 class AgentShape(Struct, frozen=True):
@@ -43,7 +36,7 @@ class AgentShape(Struct, frozen=True):
     `expiries` are the requests that have made it degraded; of one that is not there are none.
     """
 
-    agent_id: str
+    agent: str = field(name="agent_id")
     health: str
     misses: int
     threshold: int
@@ -51,7 +44,7 @@ class AgentShape(Struct, frozen=True):
     kind: str | None
     role: str | None
     evidence: str
-    task_id: str | None
+    task: str | None = field(name="task_id")
     name: str | None
     attempt: int | None
     progress: float | None
@@ -65,37 +58,11 @@ class AgentShape(Struct, frozen=True):
     spent: SpentShape
     """Since midnight UTC."""
 
-    @classmethod
-    def of(cls, one: AgentRow) -> AgentShape:
-        """One of them."""
-        return cls(
-            agent_id=one.agent,
-            health=one.health,
-            misses=one.misses,
-            threshold=one.threshold,
-            supervisor=one.supervisor,
-            kind=one.kind,
-            role=one.role,
-            evidence=one.evidence,
-            task_id=one.task,
-            name=one.name,
-            attempt=one.attempt,
-            progress=one.progress,
-            note=one.note,
-            proof_at=moment(one.proof_at),
-            deadline=moment(one.deadline),
-            remaining_ms=one.remaining_ms,
-            waits=one.waits,
-            degraded=bool(one.degraded),
-            expiries=[ExpiryShape.of(expiry) for expiry in one.degraded],
-            spent=SpentShape.of(one.spent),
-        )
-
 
 class SessionShape(Struct, frozen=True):
     """A session that a human has started, as it was reported."""
 
-    agent_id: str
+    agent: str = field(name="agent_id")
     client: str
     session: str
     folder: str
@@ -103,12 +70,6 @@ class SessionShape(Struct, frozen=True):
     pid: int
     waits: str
     began_at: Moment
-
-    @classmethod
-    def of(cls, listed: HumanSession) -> SessionShape:
-        """One of them."""
-        place = (listed.folder, listed.host, listed.pid)
-        return cls(listed.agent, listed.client, listed.session, *place, listed.waits, moment(listed.began_at))
 
 
 class SupervisorShape(Struct, frozen=True):
@@ -129,18 +90,13 @@ class SupervisorShape(Struct, frozen=True):
     @classmethod
     def of(cls, one: Presence) -> SupervisorShape:
         """What it says of itself."""
-        return cls(
-            name=one.name,
-            host=one.host,
-            pid=one.pid,
-            started_at=moment(one.started_at),
-            beaten_at=moment(one.beaten_at),
+        return as_shape(
+            one,
+            cls,
             pace_ms=one.pace,
             low_context=one.level.low_context,
             paused=one.level.paused,
-            paused_until_at=moment(one.level.until),
-            stopping=one.stopping,
-            gone=one.gone,
+            paused_until_at=one.level.until,
         )
 
 
@@ -156,7 +112,7 @@ class AgentsShape(Struct, frozen=True):
     def of(cls, crew: AgentsOverview, questions: int) -> AgentsShape:
         """All agents, as they are now."""
         supervisors = [SupervisorShape.of(one) for one in crew.supervisors]
-        return cls(moment(crew.now), questions, supervisors, [AgentShape.of(one) for one in crew.members])
+        return cls(moment(crew.now), questions, supervisors, [as_shape(one, AgentShape) for one in crew.members])
 
 
 async def load_crew(views: Views, settings: Settings) -> AgentsOverview:
@@ -171,19 +127,13 @@ async def load_crew(views: Views, settings: Settings) -> AgentsOverview:
 class LedgerLineShape(Struct, frozen=True):
     """One thing that happened; `idle_ms` is how long the agent was idle by its own fault."""
 
-    occurred_at: Moment
+    at: Moment = field(name="occurred_at")
     weight: Literal["for", "against", "idle", "nothing"]
     what: str
     why: str
-    request_id: str | None
-    task_id: str | None
+    request: str | None = field(name="request_id")
+    task: str | None = field(name="task_id")
     idle_ms: int
-
-    @classmethod
-    def of(cls, line: LedgerLine) -> LedgerLineShape:
-        """One line."""
-        request, task = line.request or None, line.task or None
-        return cls(moment(line.at), line.weight, line.what, line.why, request, task, line.idle_ms)
 
 
 class LedgerShape(Struct, frozen=True):
@@ -209,15 +159,15 @@ async def load_ledger(views: Views, agent: str, length: int, where: str) -> Ledg
     now = (await views.view_agenda()).now
     ledger = await read_ledger(views, agent, now - length)
     standing = await read_health(views, family(agent))
-    healthy, lines = healthy_at(standing, now), [LedgerLineShape.of(line) for line in ledger.lines]
-    return LedgerShape(
+    healthy = healthy_at(standing, now)
+    return as_shape(
+        ledger,
+        LedgerShape,
         agent_id=agent,
-        since_at=moment(now - length),
+        since_at=now - length,
         score=score(standing, now),
         degraded=healthy is not None,
-        healthy_at=moment(healthy),
-        idle_ms=ledger.idle_ms,
-        lines=lines,
+        healthy_at=healthy,
         events_looked_at=ledger.cut,
     )
 
@@ -246,7 +196,8 @@ class TrackingShape(Struct, frozen=True):
     timeout_tracking: Counters
     pending_divine_questions: list[PendingQuestionShape]
 
-    @classmethod
-    def of(cls, found: Counters, pending: Sequence[Question]) -> TrackingShape:
-        """As it stands."""
-        return cls(found, [PendingQuestionShape.of(asked) for asked in pending])
+
+async def load_tracking(views: Views) -> TrackingShape:
+    """As it stands."""
+    pending = [PendingQuestionShape.of(asked) for asked in await pending_questions(views)]
+    return TrackingShape(await track(views), pending)

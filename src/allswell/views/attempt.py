@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from allswell.domain.agents.cost import ExpenseRow, usd
 from allswell.domain.duration import felt
-from allswell.domain.lease.late import LateMessage, LateReports, afterwards
+from allswell.domain.lease.late import LateReports, afterwards
 from allswell.domain.lease.verification import AfterCheck, claims_to_be_done, failed_so_far, shown, verify_of
 from allswell.domain.receipts.receipt import End, Verification
 from allswell.domain.task.model import Attempt, FailedCheck, TaskRow
-from allswell.views.fields import Moment, copied, moment
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
     from allswell.runtime.attempt import AttemptOutcome
@@ -22,14 +23,9 @@ class LateWordShape(Struct, frozen=True):
     """Something that a holder said after its lease had ended: refused, and kept."""
 
     verb: str
-    said_at: Moment
+    at: Moment = field(name="said_at")
     text: str
     cut: bool
-
-    @classmethod
-    def of(cls, word: LateMessage) -> LateWordShape:
-        """One of them."""
-        return cls(word.verb, moment(word.at), word.text, word.cut)
 
 
 class LateCheckinShape(Struct, frozen=True):
@@ -86,7 +82,7 @@ class AttemptShape(Struct, frozen=True):
             tokens_in=None if expense is None else expense.given,
             tokens_out=None if expense is None else expense.written,
             late=None if ended.late is None else Raw(ended.late.encode()),
-            late_words=[LateWordShape.of(word) for word in after.words],
+            late_words=[as_shape(word, LateWordShape) for word in after.words],
             late_words_more=after.more,
             late_checkins=after.checkins,
             late_checkin=LateCheckinShape.of(after),
@@ -168,7 +164,7 @@ class VerifiedShape(Struct, frozen=True):
         follows: Literal["accept", "mend", "ask"] = "ask"
         if followed.follows.value in ("accept", "mend"):
             follows = "accept" if followed.follows.value == "accept" else "mend"
-        return cls(task, follows, followed.failed, followed.most, folder, copied(came, VerificationShape))
+        return cls(task, follows, followed.failed, followed.most, folder, as_shape(came, VerificationShape))
 
 
 # What a command came to that was run under watch.
@@ -217,6 +213,6 @@ class RanShape(Struct, frozen=True):
             stdout=None if stdout is None else str(stdout),
             stderr=None if stderr is None else str(stderr),
             worktree=worktree,
-            verification=None if came is None else copied(came, VerificationShape),
+            verification=None if came is None else as_shape(came, VerificationShape),
             warnings=[] if outcome is None else list(outcome.warnings),
         )

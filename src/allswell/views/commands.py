@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
     from allswell.testing.sim import SimReport
@@ -114,20 +115,5 @@ class DrillShape(Struct, frozen=True):
     @classmethod
     def of(cls, report: SimReport) -> DrillShape:
         """What was simulated."""
-        return cls(
-            seed=report.seed,
-            hours=report.hours,
-            well=report.well,
-            broken=[BrokenShape(one.promise, round(one.at * 1000), one.seen) for one in report.broken],
-            met=report.met,
-            faults=report.faults,
-            submitted=report.submitted,
-            finished=report.finished,
-            lost=report.lost,
-            duplicated=report.duplicated,
-            stale_refused=report.stale_refused,
-            commits=report.commits,
-            detected_p50_ms=report.detected_p50_ms,
-            detected_max_ms=report.detected_max_ms,
-            digest=report.digest,
-        )
+        broken = [BrokenShape(one.promise, round(one.at * 1000), one.seen) for one in report.broken]
+        return as_shape(report, cls, broken=broken)

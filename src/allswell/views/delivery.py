@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from allswell.domain.mesh.comms import Comm, CommStatus
+from allswell.domain.mesh.comms import CommStatus
 from allswell.domain.notify.delivery import Delivery, follower_name, sink_of
 from allswell.domain.rules.event import Entry
 from allswell.store.views import Views
-from allswell.views.fields import Moment, moment, outside
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape, outside
 
 DeliveryState = Literal["waiting", "failing", "given_up"]
 
@@ -32,27 +33,14 @@ class DeliveryShape(Struct, frozen=True):
     def of(cls, delivery: Delivery) -> DeliveryShape:
         """A delivery as it is kept."""
         state: DeliveryState = "given_up" if delivery.given_up else "failing" if delivery.tries else "waiting"
-        return cls(
-            delivery_id=delivery.id,
-            sink=delivery.sink,
-            target=delivery.target,
-            state=state,
-            occurred_at=moment(delivery.at),
-            tries=delivery.tries,
-            next_at=None if delivery.given_up or not delivery.next_at else moment(delivery.next_at),
-            reason=delivery.reason,
-        )
+        next_at = None if delivery.given_up or not delivery.next_at else delivery.next_at
+        return as_shape(delivery, cls, delivery_id=delivery.id, state=state, occurred_at=delivery.at, next_at=next_at)
 
 
 class DeliveriesShape(Struct, frozen=True):
     """Several of them, those of each sink in their order."""
 
     deliveries: list[DeliveryShape]
-
-    @classmethod
-    def of(cls, deliveries: Sequence[Delivery]) -> DeliveriesShape:
-        """These."""
-        return cls([DeliveryShape.of(one) for one in deliveries])
 
 
 class RevisedShape(Struct, frozen=True):
@@ -174,31 +162,14 @@ class EventShape(Struct, frozen=True):
 class CommShape(Struct, frozen=True):
     """A row of the communication log; `timeout_min` is null unless an agent waited in vain."""
 
-    request_id: str
+    request: str = field(name="request_id")
     event: str
-    source_agent: str
-    target_agent: str
+    source: str = field(name="source_agent")
+    target: str = field(name="target_agent")
     status: CommStatus
     timeout_min: float | None
     blocked_task: str
     resolution: str
-    occurred_at: Moment
-    retry_count: int
-    task_id: str
-
-    @classmethod
-    def of(cls, comm: Comm) -> CommShape:
-        """A row as it is read from the journal."""
-        return cls(
-            request_id=comm.request,
-            event=comm.event,
-            source_agent=comm.source,
-            target_agent=comm.target,
-            status=comm.status,
-            timeout_min=comm.timeout_min,
-            blocked_task=comm.blocked_task,
-            resolution=comm.resolution,
-            occurred_at=moment(comm.at),
-            retry_count=comm.retries,
-            task_id=comm.task,
-        )
+    at: Moment = field(name="occurred_at")
+    retries: int = field(name="retry_count")
+    task: str = field(name="task_id")

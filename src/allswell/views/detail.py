@@ -15,6 +15,7 @@ from allswell.domain.run.run import Run, last_of
 from allswell.domain.task.model import TaskFilter
 from allswell.errors import Refused
 from allswell.views.attempt import AttemptShape, ProofShape
+from allswell.views.fields import as_shape
 from allswell.views.flow import FlowShape
 from allswell.views.question import QuestionShape
 from allswell.views.receipt import ReceiptShape, WorkShape
@@ -95,7 +96,7 @@ async def load_task(views: Views, artifacts: Artifacts, id_: str) -> ShownTaskSh
         notes=row.task.record.notes,
         receipt_ids=left.receipt_ids,
         work=left.work,
-        spent=SpentShape.of(together(expenses.values())),
+        spent=as_shape(together(expenses.values()), SpentShape),
         max_cost_usd=usd(limit_of(row.task)),
         max_tokens=token_limit_of(row.task),
         verification=ProofShape.of(row),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +11,8 @@ from allswell.build.overview import why
 from allswell.domain.ids import TaskId
 from allswell.engine.status.explanation import Explanation, Kind, Link, Span, SuggestedAction, UpcomingStep
 from allswell.store.views import Views
-from allswell.views.fields import Moment, moment, named
+from allswell.timing.moment import Moment
+from allswell.views.fields import as_shape, named
 from allswell.views.receipt import WorkShape
 
 if TYPE_CHECKING:
@@ -36,38 +37,7 @@ class LinkShape(Struct, frozen=True):
     @classmethod
     def of(cls, link: Link) -> LinkShape:
         """One link."""
-        ids, since = named(link.id), moment(link.since)
-        return cls(kind=link.kind, name=link.name, state=link.state, says=link.says, since_at=since, **ids)
-
-
-class NextShape(Struct, frozen=True):
-    """What happens by itself; `expected_at` is null for what follows from the thing before it."""
-
-    expected_at: Moment | None
-    what: str
-    routine: bool
-
-    @classmethod
-    def of(cls, coming: UpcomingStep) -> NextShape:
-        """One thing that will happen."""
-        return cls(moment(coming.at), coming.what, coming.routine)
-
-
-class SpanShape(Struct, frozen=True):
-    """A stretch of a task's life."""
-
-    kind: Literal["waiting", "asked", "paused", "ready", "held"]
-    began_at: Moment
-    ended_at: Moment
-    says: str
-    agent_id: str | None
-    token: int | None
-    outcome: str | None
-
-    @classmethod
-    def of(cls, span: Span) -> SpanShape:
-        """One stretch."""
-        return cls(span.kind, moment(span.start), moment(span.end), span.says, span.agent, span.token, span.outcome)
+        return as_shape(link, cls, since_at=link.since, **named(link.id))
 
 
 async def load_explanation(
@@ -99,24 +69,13 @@ class ExplanationShape(Struct, frozen=True):
     seen_at: Moment
     chain: list[LinkShape]
     beside: tuple[str, ...]
-    next: list[NextShape]
+    next: tuple[UpcomingStep, ...]
     todo: tuple[SuggestedAction, ...]
-    spent: list[SpanShape]
+    spent: tuple[Span, ...]
     work: WorkShape | None
 
     @classmethod
     def of(cls, told: Explanation, work: WorkShape | None) -> ExplanationShape:
         """An explanation, and where the work is that is done."""
-        return cls(
-            kind=told.kind,
-            name=told.name,
-            state=told.state,
-            seen_at=moment(told.now),
-            chain=[LinkShape.of(link) for link in told.chain],
-            beside=told.beside,
-            next=[NextShape.of(one) for one in told.next],
-            todo=told.todo,
-            spent=[SpanShape.of(span) for span in told.spent],
-            work=work,
-            **named(told.id),
-        )
+        chain = [LinkShape.of(link) for link in told.chain]
+        return as_shape(told, cls, seen_at=told.now, chain=chain, work=work, **named(told.id))

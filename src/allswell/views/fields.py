@@ -1,4 +1,4 @@
-"""Fields that many views share: moments (RFC 3339, UTC), ids by their kind, and the loose fields of an event.
+"""Fields that many views share: ids by their kind, the loose fields of an event, and errors; and how a shape is made.
 
 Which fields there are depends on the kind of event, and the journal is append-only. So names are mended here, on the
 way out, and moments get the form that they have everywhere.
@@ -6,43 +6,13 @@ way out, and moments get the form that they have everywhere.
 
 from __future__ import annotations
 
-from calendar import timegm
 from collections.abc import Mapping
-from functools import lru_cache
-from time import gmtime, strftime
-from typing import Annotated, Literal, TypedDict, TypeVar, overload
+from typing import Literal, TypedDict, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType, convert
+from msgspec import UNSET, Struct, UnsetType, convert
 
 from allswell.errors import BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
-
-T = TypeVar("T")
-
-# A moment for the outside: RFC 3339, UTC, with milliseconds. Inside, moments are milliseconds since 1970.
-
-PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
-Moment = Annotated[str, Meta(pattern=PATTERN, extra_json_schema={"format": "date-time"})]
-
-
-@overload
-def moment(at: int) -> str: ...
-@overload
-def moment(at: int | None) -> str | None: ...
-def moment(at: int | None) -> str | None:
-    """The text of a moment; None stays None."""
-    return None if at is None else f"{_second(at // 1000)}.{at % 1000:03}Z"
-
-
-@lru_cache(maxsize=4_096)
-def _second(seconds: int) -> str:
-    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
-
-
-def millis(text: str) -> int:
-    """The moment that a text of ours names, in milliseconds since 1970."""
-    day = int(text[:4]), int(text[5:7]), int(text[8:10])
-    return timegm((*day, int(text[11:13]), int(text[14:16]), int(text[17:19]))) * 1_000 + int(text[20:23])
-
+from allswell.timing.moment import moment, read
 
 _NAMES = {
     "question": "question_id",
@@ -73,9 +43,16 @@ def _value(name: str, value: object) -> object:
     return value
 
 
-def copied(source: object, kind: type[T]) -> T:
-    """What has the fields of a shape under the same names, as that shape."""
-    return convert(source, kind, from_attributes=True)
+S = TypeVar("S", bound=Struct)
+
+
+def as_shape(source: object, kind: type[S], **differing: object) -> S:
+    """What is shown of something: what has the same name in both, with all that lies in it; the rest is given here."""
+    told = {
+        public: differing[name] if name in differing else getattr(source, name)
+        for name, public in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    }
+    return convert(told, kind, from_attributes=True, dec_hook=read)
 
 
 # Which thing is meant, where it can be a task, a run or a question: its id under its name, the others null.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
 from allswell.domain.agents.cost import Tokens
 from allswell.domain.lease.audit import Audited
@@ -13,22 +13,23 @@ from allswell.domain.receipts.step import (
     Artifact,
     ContextForResume,
     CutOffChoice,
+    FlowSummary,
     GitPlace,
     Phase,
     RunVerdict,
-    StepReceipt,
     StepStatus,
     TimeoutRecord,
 )
+from allswell.timing.moment import PATTERN
 from allswell.views.attempt import VerificationShape
-from allswell.views.fields import Moment, copied
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
-    from allswell.flows.graph import FlowLayout, GraphNode
     from allswell.flows.run.folder import RunBase
-    from allswell.flows.run.runner import Summary
     from allswell.flows.run.state import InterruptedStep
-    from allswell.flows.spec import Flow, Step
+
+WrittenMoment = Annotated[str, Meta(pattern=PATTERN, extra_json_schema={"format": "date-time"})]
+"""A moment that its file has as a text."""
 
 # One attempt at a step of a flow. What it left has the names of the files in the run's folder.
 
@@ -40,11 +41,11 @@ class StepShape(Struct, frozen=True):
     flow_key: str
     step_id: str
     attempt: int
-    agent_id: str
+    agent: str = field(name="agent_id")
     engine: str
     provider: str
-    started_at: Moment
-    completed_at: Moment
+    started_at: WrittenMoment
+    completed_at: WrittenMoment
     duration_ms: int
     status: StepStatus
     phase: Phase
@@ -58,34 +59,6 @@ class StepShape(Struct, frozen=True):
     verification: VerificationShape | None
     recovery: str | None
     context_for_resume: ContextForResume | None
-
-    @classmethod
-    def of(cls, left: StepReceipt) -> StepShape:
-        """What an attempt left in its run's folder."""
-        return cls(
-            run_id=left.run_id,
-            flow_key=left.flow_key,
-            step_id=left.step_id,
-            attempt=left.attempt,
-            agent_id=left.agent,
-            engine=left.engine,
-            provider=left.provider,
-            started_at=left.started_at,
-            completed_at=left.completed_at,
-            duration_ms=left.duration_ms,
-            status=left.status,
-            phase=left.phase,
-            tokens=left.tokens,
-            error=left.error,
-            transcript_path=left.transcript_path,
-            git=left.git,
-            exit_code=left.exit_code,
-            artifacts=left.artifacts,
-            audits=left.audits,
-            verification=None if left.verification is None else copied(left.verification, VerificationShape),
-            recovery=left.recovery,
-            context_for_resume=left.context_for_resume,
-        )
 
 
 class FlowShape(Struct, frozen=True):
@@ -103,49 +76,19 @@ class FlowShape(Struct, frozen=True):
     @classmethod
     def of(cls, base: RunBase) -> FlowShape:
         """What lies in a run's folder."""
-        record = base.record
-        return cls(
-            flow=record.flow,
+        record, receipts = base.record, base.all_receipts()
+        return as_shape(
+            record,
+            cls,
             base=str(base.path),
-            folder=record.folder,
             file=record.file or None,
-            inputs=record.inputs,
             run_ids=record.runs,
-            receipts=[StepShape.of(one) for one in base.all_receipts()],
-            timeouts=list(base.all_timeouts()),
+            receipts=receipts,
+            timeouts=base.all_timeouts(),
         )
 
 
-# A flow as it will run: its steps in waves.
-
-
-class NodeShape(Struct, frozen=True):
-    """A step with its place: in which wave, on which row, and whether on the longest way through the flow."""
-
-    step_id: str
-    what: str
-    limit_ms: int
-    overridden: bool
-    members: int
-    needs: tuple[str, ...]
-    wave: int
-    row: int
-    longest: bool
-    audited: bool
-
-
-class GraphShape(Struct, frozen=True):
-    """A flow and all its steps."""
-
-    flow: str
-    limit_ms: int
-    steps: list[NodeShape]
-
-    @classmethod
-    def of(cls, flow: Flow, layout: FlowLayout) -> GraphShape:
-        """A flow that was laid out."""
-        steps = {step.id: step for step in flow.steps}
-        return cls(flow.name, flow.timeouts.flow, [_node(flow, steps[node.id], node) for node in layout.nodes])
+# What a flow that is drawn leaves, and one that was run.
 
 
 class PictureShape(Struct, frozen=True):
@@ -155,51 +98,10 @@ class PictureShape(Struct, frozen=True):
     steps: int
 
 
-def _node(flow: Flow, step: Step, node: GraphNode) -> NodeShape:
-    return NodeShape(
-        step_id=node.id,
-        what=node.what,
-        limit_ms=flow.limit(step),
-        overridden=step.timeout_override is not None,
-        members=node.members,
-        needs=node.needs,
-        wave=node.wave,
-        row=node.row,
-        longest=node.longest,
-        audited=node.audited,
-    )
-
-
-# What a flow came to, and what is asked before it goes on.
-
-
-class FlowRanShape(Struct, frozen=True):
+class FlowRanShape(FlowSummary, frozen=True):
     """What a flow came to; `steps` says where each stands, `ran` how many ended well in this process."""
 
-    run_id: str
-    flow: str
-    verdict: RunVerdict
-    steps: dict[str, str]
-    reasons: dict[str, str]
-    question_ids: tuple[str, ...]
-    ran: int
-    base: str
     exit: int
-
-    @classmethod
-    def of(cls, summary: Summary, code: int) -> FlowRanShape:
-        """A run that has come to a stop, and the exit code that this means."""
-        return cls(
-            run_id=summary.run,
-            flow=summary.flow,
-            verdict=summary.verdict,
-            steps=summary.states,
-            reasons=summary.reasons,
-            question_ids=summary.questions,
-            ran=summary.ran,
-            base=summary.base,
-            exit=code,
-        )
 
 
 class JoinedShape(Struct, frozen=True):
@@ -227,14 +129,8 @@ class CutOffShape(Struct, frozen=True):
     @classmethod
     def of(cls, cut: InterruptedStep) -> CutOffShape:
         """The question about one step."""
-        return cls(
-            step_id=cut.step,
-            changes=cut.context.uncommitted_changes,
-            shared=cut.shared,
-            options=cut.offer.options,
-            recommendation=cut.offer.recommendation,
-            reason=cut.offer.reason,
-        )
+        changes = cut.context.uncommitted_changes
+        return as_shape(cut.offer, cls, step_id=cut.step, changes=changes, shared=cut.shared)
 
 
 class OfferShape(Struct, frozen=True):
@@ -249,6 +145,4 @@ class OfferShape(Struct, frozen=True):
     @classmethod
     def of(cls, run: str, cuts: Sequence[InterruptedStep]) -> OfferShape:
         """The question about all of them; there is at least one."""
-        first = cuts[0].offer
-        steps = [CutOffShape.of(cut) for cut in cuts]
-        return cls(run, first.options, first.recommendation, first.reason, steps)
+        return as_shape(cuts[0].offer, cls, run_id=run, steps=[CutOffShape.of(cut) for cut in cuts])

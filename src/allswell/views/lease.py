@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape
 from allswell.views.question import QuestionShape
 
 if TYPE_CHECKING:
@@ -60,13 +61,13 @@ class HandoverShape(Struct, frozen=True):
     def of(cls, left: Handover, answers: Sequence[RequestAnswer]) -> HandoverShape:
         """What was left."""
         answered = [*map(RequestAnswerShape.of, answers)]
-        return cls(left.reason, left.agent, left.message, left.note, left.progress, left.answer, answered)
+        return as_shape(left, cls, agent_id=left.agent, answers=answered)
 
 
 class NeedEndedShape(Struct, frozen=True):
     """A task that was needed and has ended without being done."""
 
-    task_id: str
+    task: str = field(name="task_id")
     outcome: str
     reason: str
     human: bool
@@ -101,10 +102,7 @@ class ClaimedTaskShape(Struct, frozen=True):
             run_id=task.run,
             services=task.spec.services,
             notes=task.record.notes,
-            needs_ended=tuple(
-                NeedEndedShape(one.task, one.outcome, one.reason, one.human, one.name)
-                for one in task.record.needs_ended
-            ),
+            needs_ended=tuple(as_shape(one, NeedEndedShape) for one in task.record.needs_ended),
         )
 
 
@@ -271,11 +269,11 @@ class InboxItemShape(Struct, frozen=True):
 
     request_id: str
     kind: str
-    agent_id: str
+    sender: str = field(name="agent_id")
     to: str
     summary: str
     payload: Any
-    task_id: str
+    task: str = field(name="task_id")
     attempt: int
     expires_at: Moment | None
     asked_at: Moment
@@ -294,34 +292,11 @@ class InboxShape(Struct, frozen=True):
     @classmethod
     def of(cls, items: Sequence[InboxItem]) -> InboxShape:
         """What is in an inbox."""
-        return cls(
-            [
-                InboxItemShape(
-                    item.request_id,
-                    item.kind,
-                    item.sender,
-                    item.to,
-                    item.summary,
-                    item.payload,
-                    item.task,
-                    item.attempt,
-                    moment(item.expires_at),
-                    moment(item.asked_at),
-                    item.new,
-                )
-                for item in items
-            ]
-        )
+        return cls([as_shape(item, InboxItemShape) for item in items])
 
 
 class RespondedShape(Struct, frozen=True):
-    """A request that was answered."""
-
-    request_id: str
-
-
-class DeclinedShape(Struct, frozen=True):
-    """A request that was declined."""
+    """A request that was answered, or declined."""
 
     request_id: str
 

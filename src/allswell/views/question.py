@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from allswell.domain.question import DESTRUCTIVE, AnswerAction, Option, Question, does, in_order
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
     from allswell.store.views import Views
@@ -56,24 +57,16 @@ class QuestionShape(Struct, frozen=True):
     @classmethod
     def of(cls, asked: Question) -> QuestionShape:
         """A question as it stands."""
-        return cls(
+        queue, message = asked.message or (None, None)
+        return as_shape(
+            asked,
+            cls,
             question_id=asked.id,
             task_id=asked.task,
-            service=asked.service,
-            queue=None if asked.message is None else asked.message[0],
-            message_id=None if asked.message is None else asked.message[1],
             run_id=asked.run,
-            kind=asked.kind,
-            text=asked.text,
+            queue=queue,
+            message_id=message,
             options=[OptionShape.of(option) for option in in_order(asked.options)],
-            asked_at=moment(asked.asked_at),
-            asked_by=asked.asked_by,
-            closed_at=moment(asked.closed_at),
-            choice=asked.choice,
-            answer=asked.answer,
-            answered_by=asked.answered_by,
-            dismissed_at=moment(asked.dismissed_at),
-            dismissed_by=asked.dismissed_by,
         )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from allswell.domain.agents.evidence import Evidence, EvidenceKind
+from allswell.domain.agents.evidence import EvidenceKind
 from allswell.domain.agents.status import Survivors, still_run
 from allswell.domain.receipts.receipt import Change, End, Receipt, ResourceUse, told
-from allswell.domain.receipts.snapshot import OmissionReason, Snapshot
+from allswell.domain.receipts.snapshot import FileConflict, OmissionReason
+from allswell.timing.moment import Moment
 from allswell.views.attempt import VerificationShape
-from allswell.views.fields import Moment, copied, moment
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
     from allswell.runtime.workspace.diff import AttemptChanges
@@ -32,10 +33,10 @@ class LeftOutShape(Struct, frozen=True, gc=False):
 class SnapshotShape(Struct, frozen=True):
     """What was kept of an attempt, and where: a commit under `name`, or a folder; `snapshot_id` tells its content."""
 
-    snapshot_id: str
+    id: str = field(name="snapshot_id")
     name: str
     kind: Literal["git", "folder"]
-    task_id: str
+    task: str = field(name="task_id")
     attempt: int
     folder: str
     reason: str
@@ -49,35 +50,6 @@ class SnapshotShape(Struct, frozen=True):
     nested: tuple[str, ...]
     notes: tuple[str, ...]
 
-    @classmethod
-    def of(cls, kept: Snapshot) -> SnapshotShape:
-        """What was kept."""
-        return cls(
-            snapshot_id=kept.id,
-            name=kept.name,
-            kind=kept.kind,
-            task_id=kept.task,
-            attempt=kept.attempt,
-            folder=kept.folder,
-            reason=kept.reason,
-            taken_at=moment(kept.taken_at),
-            repository=kept.repository,
-            base=kept.base,
-            previous=kept.previous,
-            whole=kept.whole,
-            left_out=[copied(left, LeftOutShape) for left in kept.left_out],
-            torn=kept.torn,
-            nested=kept.nested,
-            notes=kept.notes,
-        )
-
-
-class ConflictShape(Struct, frozen=True, gc=False):
-    """A file that was changed since: the saved one was put beside it."""
-
-    path: str
-    recovered: str
-
 
 class RecoveryShape(Struct, frozen=True):
     """What was written where, and what was left as it is."""
@@ -85,7 +57,7 @@ class RecoveryShape(Struct, frozen=True):
     folder: str
     written: tuple[str, ...]
     replaced: tuple[str, ...]
-    conflicts: list[ConflictShape]
+    conflicts: list[FileConflict]
     same: int
     deleted: tuple[str, ...]
     missing: list[LeftOutShape]
@@ -118,23 +90,16 @@ class SurvivorsShape(Struct, frozen=True):
     @classmethod
     def of(cls, left: Survivors) -> SurvivorsShape:
         """What is left of one attempt, as programs outside see it."""
-        processes = [copied(one, SurvivorShape) for one in left.processes]
         says = still_run(left.processes)
-        since = moment(left.since)
-        return cls(left.task, left.name, left.attempt, left.holder, left.host, left.folder, since, processes, says)
+        return as_shape(left, cls, task_id=left.task, agent_id=left.holder, since_at=left.since, says=says)
 
 
 class EvidenceShape(Struct, frozen=True):
     """Something that an attempt has shown, so long after its beginning."""
 
     sign: EvidenceKind
-    after_ms: int
+    at: int = field(name="after_ms")
     what: str
-
-    @classmethod
-    def of(cls, seen: Evidence) -> EvidenceShape:
-        """What was seen."""
-        return cls(seen.sign, seen.at, seen.what)
 
 
 class TranscriptShape(Struct, frozen=True):
@@ -228,45 +193,15 @@ class ReceiptShape(Struct, frozen=True):
     @classmethod
     def of(cls, kept: Receipt, path: Path) -> ReceiptShape:
         """A receipt that lies in a file."""
-        last, branch, used = kept.last_evidence, kept.branch, kept.used
-        return cls(
+        return as_shape(
+            kept,
+            cls,
             receipt_id=kept.id,
-            status=kept.status,
-            partial=kept.partial,
             task_id=kept.task,
-            name=kept.name,
-            attempt=kept.attempt,
-            token=kept.token,
             agent_id=kept.agent,
             run_id=kept.run,
-            reason=kept.reason,
-            limit_ms=kept.limit_ms,
-            began_at=moment(kept.began_at),
-            ended_at=moment(kept.ended_at),
-            elapsed_ms=kept.elapsed_ms,
-            exit_code=kept.exit_code,
-            signal=kept.signal,
-            killed=kept.killed,
-            survivors=kept.survivors,
-            running=[copied(one, SurvivorShape) for one in kept.running],
-            proven=kept.proven,
-            argv=kept.argv,
-            cwd=kept.cwd,
-            last_evidence=None if last is None else EvidenceShape.of(last),
-            last_evidence_ms=kept.last_evidence_ms,
-            evidence=[EvidenceShape.of(seen) for seen in kept.evidence],
-            session=kept.session,
             open_call=kept.open_call or None,
-            stdout=None if kept.stdout is None else copied(kept.stdout, TranscriptShape),
-            stderr=None if kept.stderr is None else copied(kept.stderr, TranscriptShape),
-            snapshot=None if kept.snapshot is None else SnapshotShape.of(kept.snapshot),
-            branch=None if branch is None else copied(branch, BranchShape),
-            verification=None if kept.verification is None else copied(kept.verification, VerificationShape),
-            changed=list(kept.changed),
-            changed_more=kept.changed_more,
-            used=None if used is None else UsedShape.of(used),
-            advice=copied(kept.advice, AdviceShape),
-            warnings=kept.warnings,
+            used=None if kept.used is None else UsedShape.of(kept.used),
             path=str(path),
             says=told(kept),
         )
@@ -307,19 +242,16 @@ class WorkShape(Struct, frozen=True):
     @classmethod
     def of(cls, receipt: ReceiptShape, branch: BranchShape, merged: bool | None) -> WorkShape:  # noqa: FBT001
         """What a receipt holds about a branch; `merged` is null if that cannot be known."""
-        return cls(
+        return as_shape(
+            branch,
+            cls,
             branch=branch.name or None,
-            repository=branch.repository,
-            base=branch.base,
-            commit=branch.commit,
             files=len(receipt.changed) + receipt.changed_more,
             changed=receipt.changed,
             merged=merged,
-            worktree=branch.worktree,
-            uncommitted=branch.uncommitted,
             receipt_id=receipt.receipt_id,
-            look=tuple(receipt.advice.look),
-            merge=tuple(receipt.advice.merge),
+            look=receipt.advice.look,
+            merge=receipt.advice.merge,
         )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from allswell.domain.agents.cost import NOTHING_SPENT, Spent, SpentBy, usd
+from allswell.domain.agents.cost import NOTHING_SPENT, Spent, SpentBy
 from allswell.domain.build.state import BuildGlance, BuildStatus, ComponentState, ComponentStatus
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
     from allswell.domain.run.run import Run
@@ -24,17 +25,12 @@ class SpentShape(Struct, frozen=True):
     """Sums of what agents reported: of `attempts` that said anything, `priced` said what they cost."""
 
     cost_usd: float | None
-    tokens_in: int | None
-    tokens_out: int | None
+    given: int | None = field(name="tokens_in")
+    written: int | None = field(name="tokens_out")
     attempts: int
     priced: int
     estimated: int = 0
     """Of how many of them the cost, or a part of it, is priced by a table of ours: their client has not reported it."""
-
-    @classmethod
-    def of(cls, spent: Spent) -> SpentShape:
-        """A sum."""
-        return cls(usd(spent.cost), spent.given, spent.written, spent.attempts, spent.priced, spent.estimated)
 
 
 class CostShape(Struct, frozen=True):
@@ -54,7 +50,7 @@ class CostsShape(Struct, frozen=True):
     @classmethod
     def of(cls, by: SpentBy, since: int, sums: Mapping[str, Spent]) -> CostsShape:
         """All of them."""
-        costs = [CostShape(name, SpentShape.of(spent)) for name, spent in sorted(sums.items())]
+        costs = [CostShape(name, as_shape(spent, SpentShape)) for name, spent in sorted(sums.items())]
         return cls(by, moment(since or None), costs)
 
 
@@ -88,7 +84,7 @@ class RunShape(Struct, frozen=True):
             reason=last.end_text or None,
             next_run_id=told.continued_in,
             flow_run_id=flow,
-            spent=SpentShape.of(spent),
+            spent=as_shape(spent, SpentShape),
         )
 
 
@@ -150,9 +146,8 @@ class BuildGlanceShape(Struct, frozen=True):
     @classmethod
     def of(cls, seen: BuildGlance) -> BuildGlanceShape:
         """What is to be seen."""
-        held = tuple(BuildComponentShape.of(one) for one in seen.at_work)
-        lists = tuple(seen.free), tuple(seen.asked), tuple(seen.next)
-        return cls(seen.run, seen.name, seen.coordinated, seen.counts, held, *lists)
+        at_work = [BuildComponentShape.of(one) for one in seen.at_work]
+        return as_shape(seen, cls, run_id=seen.run, at_work=at_work)
 
 
 class BuildShape(Struct, frozen=True):

@@ -10,9 +10,9 @@ from msgspec import Struct
 from allswell.domain.access.key import Key, is_over
 from allswell.domain.check.model import Finding, Severity
 from allswell.domain.ids import Millis
-from allswell.settings import Settings
 from allswell.settings.settings import SettingRow
-from allswell.views.fields import Moment, copied, moment
+from allswell.timing.moment import Moment
+from allswell.views.fields import as_shape
 
 
 class SettingsShape(Struct, frozen=True):
@@ -21,11 +21,6 @@ class SettingsShape(Struct, frozen=True):
     settings: list[SettingRow]
     files: tuple[str, ...]
     unknown: tuple[str, ...]
-
-    @classmethod
-    def of(cls, settings: Settings, rows: Sequence[SettingRow]) -> SettingsShape:
-        """These rows of the settings."""
-        return cls(list(rows), settings.files, settings.strangers)
 
 
 # Figures that do not fit into each other, as `check` finds them.
@@ -59,16 +54,12 @@ class MisfitShape(Struct, frozen=True):
     @classmethod
     def of(cls, found: Finding) -> MisfitShape:
         """One of them."""
-        return cls(
-            rule=found.rule,
-            severity=found.severity,
-            says=found.says,
+        return as_shape(
+            found,
+            cls,
             sum=None if found.sum is None else str(found.sum),
             total_ms=None if found.sum is None else found.sum.total,
             limit_ms=None if found.sum is None else found.sum.limit,
-            fix=found.fix,
-            key=found.key,
-            place=None if found.place is None else copied(found.place, PlaceShape),
             numbers={figure.name: figure.value for figure in found.figures},
         )
 
@@ -112,29 +103,13 @@ class KeyShape(Struct, frozen=True):
     def of(cls, key: Key, now: Millis) -> KeyShape:
         """A key as it stands now."""
         state: KeyState = "revoked" if key.revoked_at is not None else "expired" if is_over(key, now) else "valid"
-        return cls(
-            name=key.name,
-            state=state,
-            rights=key.rights,
-            roles=key.roles,
-            agents=key.agents,
-            created_at=moment(key.created_at),
-            created_by=key.by,
-            expires_at=moment(key.expires_at),
-            revoked_at=moment(key.revoked_at),
-            revoked_by=key.revoked_by or None,
-        )
+        return as_shape(key, cls, state=state, created_by=key.by, revoked_by=key.revoked_by or None)
 
 
 class KeysShape(Struct, frozen=True):
     """Several of them, by name."""
 
     keys: list[KeyShape]
-
-    @classmethod
-    def of(cls, keys: Sequence[Key], now: Millis) -> KeysShape:
-        """These, as they stand now."""
-        return cls([KeyShape.of(key, now) for key in keys])
 
 
 class NewKeyShape(Struct, frozen=True):

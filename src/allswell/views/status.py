@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +15,15 @@ from allswell.domain.ids import Millis
 from allswell.domain.service.breaker import BreakerState, stand
 from allswell.domain.service.service import ServiceRow, parked_until, question_about
 from allswell.domain.task.answer import NONE_HELD, DismissedHolds
-from allswell.engine.status.explanation import UpcomingStep
+from allswell.engine.status.explanation import upcoming
 from allswell.engine.status.overview import Board, BoardLine
 from allswell.engine.status.verdict import Kind, LocalFacts, Verdict, VerdictItem, VerdictLevel, look
 from allswell.errors import Refused
 from allswell.settings import Settings
 from allswell.store.views import Views
 from allswell.timing.clock import Clock
-from allswell.views.fields import Moment, millis, moment, named
+from allswell.timing.moment import Moment, moment
+from allswell.views.fields import as_shape, named
 from allswell.views.run import BuildGlanceShape
 from allswell.views.worker import QueueShape
 
@@ -55,27 +56,21 @@ class NeedShape(Struct, frozen=True):
     def of(cls, need: VerdictItem) -> NeedShape:
         """One concern."""
         agent = need.kind in ("stalled", "missed")
-        return cls(
-            kind=need.kind,
+        return as_shape(
+            need,
+            cls,
             agent_id=need.id if agent else None,
-            what=need.what,
-            command=need.command,
-            since_at=moment(need.since),
-            level=need.level,
             about=need.id,
-            look=need.look,
-            evidence=list(need.evidence),
-            ends_at=None if need.ends is None else moment(need.ends.at),
+            since_at=need.since,
+            ends_at=None if need.ends is None else need.ends.at,
             then=None if need.ends is None else need.ends.what,
             **named("" if agent else need.id),
         )
 
     def concern(self) -> VerdictItem:
         """The concern that it tells, as it is shown elsewhere."""
-        ends = None
-        if self.then is not None:
-            ends = UpcomingStep(None if self.ends_at is None else Millis(millis(self.ends_at)), self.then)
-        since = None if self.since_at is None else Millis(millis(self.since_at))
+        ends = None if self.then is None else upcoming(self.ends_at, self.then)
+        since = None if self.since_at is None else Millis(self.since_at)
         return VerdictItem(
             self.kind, self.about, self.level, self.what, self.command, since, self.look, tuple(self.evidence), ends
         )
@@ -109,22 +104,18 @@ class StatusShape(Struct, frozen=True):
         cls, store: str, seen: Verdict, queues: Sequence[QueueShape] = (), builds: Sequence[BuildGlance] = ()
     ) -> StatusShape:
         """What is to be seen in a store."""
-        needs = [NeedShape.of(need) for need in seen.needs]
-        glances = [BuildGlanceShape.of(build) for build in builds]
-        return cls(
-            store,
+        return as_shape(
+            seen,
+            cls,
+            store=store,
             there=True,
-            well=seen.well,
-            seen_at=moment(seen.now),
-            counts=seen.counts,
-            next_due_at=moment(seen.next_due),
-            needs=needs,
-            dismissed=seen.dismissed,
-            queues=list(queues),
-            builds=glances,
-            verdict=seen.level,
-            headline=seen.headline,
+            seen_at=seen.now,
+            next_due_at=seen.next_due,
+            needs=[NeedShape.of(one) for one in seen.needs],
             waiting=[NeedShape.of(one) for one in seen.waiting],
+            queues=queues,
+            builds=[BuildGlanceShape.of(build) for build in builds],
+            verdict=seen.level,
         )
 
     @classmethod
@@ -164,47 +155,16 @@ async def load_status(
 # The board: open tasks as short lines, those that need a human first.
 
 
-class BoardLineShape(Struct, frozen=True):
-    """One open task in short: `who` has it or is waited for, and what lies `ahead`."""
-
-    task_id: str
-    name: str
-    state: str
-    trouble: int
-    who: str
-    since_at: Moment | None
-    progress: float | None
-    note: str
-    due_at: Moment | None
-    ahead: str
-
-    @classmethod
-    def of(cls, line: BoardLine) -> BoardLineShape:
-        """One task."""
-        return cls(
-            task_id=line.task,
-            name=line.name,
-            state=line.state,
-            trouble=line.trouble,
-            who=line.who,
-            since_at=moment(line.since),
-            progress=line.progress,
-            note=line.note,
-            due_at=moment(line.due),
-            ahead=line.ahead,
-        )
-
-
 class BoardShape(Struct, frozen=True):
     """All open tasks as a table, those that need a human first."""
 
     status: StatusShape
-    tasks: list[BoardLineShape]
+    tasks: tuple[BoardLine, ...]
 
     @classmethod
     def of(cls, store: str, seen: Board) -> BoardShape:
         """The board of a store."""
-        return cls(StatusShape.of(store, seen.verdict), [BoardLineShape.of(line) for line in seen.lines])
+        return cls(StatusShape.of(store, seen.verdict), seen.lines)
 
 
 # From where the verdict on a watch is made: this machine with its settings. A module of its own, to import little.
@@ -282,11 +242,6 @@ class ServicesShape(Struct, frozen=True):
     """Every service that something is or was held against."""
 
     services: list[ServiceShape]
-
-    @classmethod
-    def of(cls, rows: Mapping[str, ServiceRow], now: int) -> ServicesShape:
-        """All of them, by name."""
-        return cls([ServiceShape.of(row, now) for _, row in sorted(rows.items())])
 
 
 class UnparkedShape(Struct, frozen=True):

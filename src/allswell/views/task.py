@@ -11,7 +11,7 @@ from allswell.domain.ids import TaskId, is_request
 from allswell.domain.task.answer import is_dismissed
 from allswell.domain.task.model import TaskFilter, TaskRow, WaitState
 from allswell.engine.lookup import find_run
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment, moment
 
 if TYPE_CHECKING:
     from allswell.engine.submission import Submitted

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct, field
 
 from allswell.errors import Unavailable
-from allswell.views.fields import Moment, moment
+from allswell.timing.moment import Moment
+from allswell.views.fields import as_shape
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -48,20 +49,14 @@ class ProcessShape(Struct, frozen=True):
     def of(cls, seen: WorkerSeen) -> ProcessShape:
         """One of them."""
         status = seen.status
-        return cls(
+        return as_shape(
+            status,
+            cls,
             process=seen.worker,
-            pid=status.pid,
-            running=status.running,
-            condition=status.condition,
-            why=status.why,
-            counts=dict(status.counts),
-            started_at=moment(round(status.since * 1_000)),
+            started_at=round(status.since * 1_000),
             silent_ms=round(seen.silent * 1_000),
             gone=seen.gone,
-            reads=status.reads,
             oldest_ms=round(status.oldest * 1_000),
-            oldest_type=status.oldest_type,
-            too_slow=dict(status.too_slow),
         )
 
 

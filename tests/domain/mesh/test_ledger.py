@@ -61,7 +61,7 @@ def test_a_requester_that_is_slow_itself_was_idle_since_its_last_sign() -> None:
     slow = (Millis(20 * MINUTE), own("agent_idle", elapsed_ms=1))
     ledger = ledger_of("ann", [*STORY[:5], slow])
     assert ledger.lines[-1] == LedgerLine(
-        *(slow[0], "idle", "it showed no progress", "its own idle time", "", "t_1"),
+        *(slow[0], "idle", "it showed no progress", "its own idle time", None, "t_1"),
         13 * MINUTE,
     )
     assert ledger.idle_ms == 13 * MINUTE, "the wait for the request is not its own"

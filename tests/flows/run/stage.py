@@ -16,11 +16,12 @@ import httpx
 
 import allswell
 from allswell.domain.ids import RunId
+from allswell.domain.receipts.step import FlowSummary
 from allswell.flows.run.context import RunContext
 from allswell.flows.run.folder import RunBase
 from allswell.flows.run.plan import given_inputs
 from allswell.flows.run.resume import free_dead, go_on
-from allswell.flows.run.runner import FlowStart, Runner, Summary, begin, make_site
+from allswell.flows.run.runner import FlowStart, Runner, begin, make_site
 from allswell.flows.run.state import look as look_at
 from allswell.flows.schema import load_flow
 from allswell.flows.spec import Flow
@@ -137,7 +138,7 @@ def allswell_limits(flow_: Flow, hard: Any, grace: int) -> Any:  # noqa: ANN401 
     return ScopeLimits(flow_.timeouts, hard, grace)
 
 
-async def run(played: Play, inputs: dict[str, str] | None = None) -> Summary:
+async def run(played: Play, inputs: dict[str, str] | None = None) -> FlowSummary:
     """Run a flow from the beginning to its end."""
     return await (await played.start(inputs)).run()
 

@@ -11,13 +11,13 @@ import pytest
 
 from allswell import Watch, make_watch
 from allswell.app import store_for
-from allswell.domain.receipts.step import RunVerdict
+from allswell.domain.receipts.step import FlowSummary, RunVerdict
 from allswell.engine.timings import Timings
 from allswell.errors import Unavailable
 from allswell.flows.run.folder import FlowEvent, RunBase
 from allswell.flows.run.plan import given_inputs
 from allswell.flows.run.resume import free_dead, go_on, settle_dead
-from allswell.flows.run.runner import FlowStart, Runner, Summary, begin, make_site
+from allswell.flows.run.runner import FlowStart, Runner, begin, make_site
 from allswell.flows.run.state import look as look_at
 from allswell.flows.schema import load_flow
 from allswell.runtime.deadlines import use_limits
@@ -59,7 +59,7 @@ class Outage:
             while not reached():
                 await asyncio.sleep(0.02)
 
-    async def kept(self) -> asyncio.Future[Summary]:
+    async def kept(self) -> asyncio.Future[FlowSummary]:
         """Run it; the first step ends while the store is away, and waits to be told."""
         running = asyncio.ensure_future(self.runner.run())
         await self.until((self.folder / "ready").exists)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from allswell.views.fields import PATTERN
+from allswell.timing.moment import PATTERN
 
 SCHEMA = Path(__file__).parents[3] / "docs/reference/output.schema.json"
 MOMENT = re.compile(PATTERN)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Struct, field
 
 import allswell
 from allswell.domain.agents.status import Presence, Survivor, Survivors, word_of
@@ -21,7 +22,8 @@ from allswell.interfaces.cli import app, schema
 from allswell.interfaces.cli.options import parameters
 from allswell.interfaces.cli.schema import ALONE, ANSWERS
 from allswell.store.trusted import trust_folder
-from allswell.views.fields import ErrorShape, moment, outside
+from allswell.timing.moment import Moment, from_json, moment, to_json
+from allswell.views.fields import ErrorShape, as_shape, outside
 from tests.interfaces.cli.console import Console
 from tests.interfaces.cli.flow_scene import repository
 from tests.interfaces.cli.scene import told
@@ -315,9 +317,37 @@ def test_every_kind_of_error_has_the_one_shape(error: Exception, kind: str, more
     assert {"kind": kind, **more}.items() <= json.loads(line)["error"].items()
 
 
+class Part(Struct):
+    at: int
+    why: str = ""
+
+
+class Whole(Struct):
+    id: str
+    parts: tuple[Part, ...]
+
+
+class PartShape(Struct):
+    at: Moment = field(name="begun_at")
+    why: str
+
+
+class WholeShape(Struct):
+    whole_id: str
+    parts: list[PartShape]
+
+
+def test_a_shape_is_made_of_what_has_one_name_in_both() -> None:
+    made = as_shape(Whole("w_1", (Part(5),)), WholeShape, whole_id="w_1")
+    assert to_json(made) == b'{"whole_id":"w_1","parts":[{"begun_at":"1970-01-01T00:00:00.005Z","why":""}]}'
+    assert from_json(to_json(made), WholeShape) == made
+    with pytest.raises(AttributeError, match="whole_id"):
+        as_shape(Whole("w_1", ()), WholeShape)
+
+
 def test_moments_are_texts_to_the_millisecond() -> None:
     at = [0, 999, 1_000, 951_782_399_001, 4_102_444_800_000, -1]
-    assert [moment(one) for one in at] == [
+    assert json.loads(to_json([moment(one) for one in at])) == [
         "1970-01-01T00:00:00.000Z",
         "1970-01-01T00:00:00.999Z",
         "1970-01-01T00:00:01.000Z",
@@ -325,7 +355,10 @@ def test_moments_are_texts_to_the_millisecond() -> None:
         "2100-01-01T00:00:00.000Z",
         "1969-12-31T23:59:59.999Z",
     ]
+    assert from_json(to_json([moment(one) for one in at]), list[Moment]) == at
     assert moment(None) is None
+    with pytest.raises(msgspec.ValidationError, match="is no moment"):
+        from_json(b'["1970-01-01"]', list[Moment])
 
 
 # --- the catalogue ----------------------------------------------------------------------------------------------------

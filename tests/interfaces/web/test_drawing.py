@@ -9,6 +9,7 @@ from allswell.engine.status.explanation import Span
 from allswell.engine.status.timeline import TaskLane, Waterfall
 from allswell.interfaces.web.tasks import read_diff
 from allswell.interfaces.web.timeline import draw_lease, draw_waterfall, style_of
+from allswell.timing.moment import read
 
 MINUTE = 60_000
 START = 1_700_000_000_000
@@ -93,8 +94,14 @@ def test_a_limit_that_is_far_away_does_not_squeeze_the_rest() -> None:
     ],
 )
 def test_each_stretch_of_a_life_has_a_look_of_its_own(kind: str, outcome: str | None, style: str) -> None:
-    span = msgspec.convert({"kind": kind, "start": 1, "end": 2, "says": "x", "outcome": outcome}, Span)
-    assert style_of(span) == style
+    assert style_of(kind, outcome) == style
+
+
+def span(kind: str, start: int, end: int, says: str, *held: object) -> Span:
+    """`held` is by whom, under which token, and how that ended."""
+    agent, token, outcome = held or (None, None, None)
+    when = {"kind": kind, "began_at": start, "ended_at": end, "says": says}
+    return msgspec.convert({**when, "agent_id": agent, "token": token, "outcome": outcome}, Span, dec_hook=read)
 
 
 def waterfall(*spans: Span, state: str = "held", limit: Millis | None = None) -> Waterfall:
@@ -104,11 +111,11 @@ def waterfall(*spans: Span, state: str = "held", limit: Millis | None = None) ->
 
 def test_retries_are_bars_of_their_own_and_the_queue_stands_apart() -> None:
     spans = (
-        Span("waiting", at(0), at(2), "for “a”"),
-        Span("ready", at(2), at(3), "for an agent to take it"),
-        Span("held", at(3), at(5), "failed", "ada", 1, "failed:network"),
-        Span("paused", at(5), at(6), "after the failure"),
-        Span("held", at(6), at(9), "holds it now", "bob", 2),
+        span("waiting", at(0), at(2), "for “a”"),
+        span("ready", at(2), at(3), "for an agent to take it"),
+        span("held", at(3), at(5), "failed", "ada", 1, "failed:network"),
+        span("paused", at(5), at(6), "after the failure"),
+        span("held", at(6), at(9), "holds it now", "bob", 2, None),
     )
     drawn = draw_waterfall(waterfall(*spans, limit=at(10)), at(9))
     (lane,) = drawn.lanes
@@ -124,8 +131,8 @@ def test_retries_are_bars_of_their_own_and_the_queue_stands_apart() -> None:
 
 def test_what_has_ended_fills_its_clock_and_nothing_is_too_short_to_be_seen() -> None:
     spans = (
-        Span("held", at(0), Millis(START + 1), "done", "ada", 1, "done"),
-        Span("held", at(30), at(60), "done", "a", 2, "done"),
+        span("held", at(0), Millis(START + 1), "done", "ada", 1, "done"),
+        span("held", at(30), at(60), "done", "a", 2, "done"),
     )
     drawn = draw_waterfall(waterfall(*spans, state="done"), at(90))
     assert drawn.now == 100
@@ -134,6 +141,6 @@ def test_what_has_ended_fills_its_clock_and_nothing_is_too_short_to_be_seen() ->
 
 
 def test_a_life_that_has_only_begun_can_be_drawn() -> None:
-    drawn = draw_waterfall(waterfall(Span("ready", at(0), at(0), "now"), state="ready"), at(0))
+    drawn = draw_waterfall(waterfall(span("ready", at(0), at(0), "now"), state="ready"), at(0))
     assert 0 <= drawn.lanes[0].pieces[0].left <= drawn.lanes[0].pieces[0].right <= 100
     assert draw_waterfall(Waterfall(None, "", at(0), None, False, (), 0, {}), at(0)).lanes == []

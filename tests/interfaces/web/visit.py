@@ -12,7 +12,8 @@ from urllib.parse import urlencode, urlsplit
 from allswell.app import make_watch, store_for
 from allswell.domain.access.answer_link import VALID_FOR
 from allswell.domain.ids import QuestionId
-from allswell.engine.access.keys import LinkService, SignedLink, make_link
+from allswell.domain.notify.alert import AnswerButton
+from allswell.engine.access.keys import LinkService, make_link
 from tests.interfaces.http.served import Answer, Served
 
 
@@ -26,10 +27,10 @@ def link_for(served: Served, name: str) -> str:
     return asyncio.run(make())
 
 
-def answer_links(served: Served, question: str, *, origin: str = "", lasts: int = VALID_FOR) -> list[SignedLink]:
+def answer_links(served: Served, question: str, *, origin: str = "", lasts: int = VALID_FOR) -> list[AnswerButton]:
     """The links that an alert about a question would have; with a time of their own."""
 
-    async def make() -> list[SignedLink]:
+    async def make() -> list[AnswerButton]:
         async with make_watch(store_for(served.store), sweeping=False) as watch:
             links = LinkService(watch)
             return await links.sign_for(QuestionId(question), origin or served.url, "phone", "warning.0", lasts=lasts)

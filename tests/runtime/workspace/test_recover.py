@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.receipts.snapshot import FileVerdict, verdict
+from allswell.domain.receipts.snapshot import FileConflict, FileVerdict, verdict
 from allswell.errors import Refused
-from allswell.runtime.workspace.recover import FileConflict, recover
+from allswell.runtime.workspace.recover import recover
 from allswell.runtime.workspace.snapshot import list_snapshots, take
 from tests.runtime.workspace.repository import files_in, git, make, write
 

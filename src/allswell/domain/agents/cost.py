@@ -284,6 +284,11 @@ class Spent(msgspec.Struct, frozen=True):
     """Those of which the cost is an estimate, or holds one."""
 
     @property
+    def cost_usd(self) -> float | None:
+        """What they cost; None is unknown, never nought."""
+        return usd(self.cost)
+
+    @property
     def tokens(self) -> int | None:
         """All tokens; None where nobody has reported any."""
         return None if self.given is None and self.written is None else (self.given or 0) + (self.written or 0)

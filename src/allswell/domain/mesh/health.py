@@ -183,8 +183,8 @@ class LedgerLine(msgspec.Struct, frozen=True):
     weight: Weight
     what: str
     why: str
-    request: str = ""
-    task: str = ""
+    request: str | None
+    task: str | None
     idle_ms: int = 0
 
 
@@ -235,7 +235,9 @@ class _LedgerBuilder:
         attempt = (str(event.task or ""), int(event.token or 0))
         if event.kind in SLOW:
             idle = at - self._signs.get(attempt, at)
-            self.lines.append(LedgerLine(at, "idle", SLOW[event.kind], "its own idle time", "", attempt[0], idle))
+            self.lines.append(
+                LedgerLine(at, "idle", SLOW[event.kind], "its own idle time", None, attempt[0] or None, idle)
+            )
         self._signs[attempt] = at
 
     def _request(self, at: Millis, event: Event, *, own: bool) -> None:
@@ -270,4 +272,4 @@ class _LedgerBuilder:
             self._add(at, "nothing", what, NOT_ITS_OWN, request, task)
 
     def _add(self, at: Millis, weight: Weight, what: str, why: str, request: str, task: str) -> None:
-        self.lines.append(LedgerLine(at, weight, what, why, request, task))
+        self.lines.append(LedgerLine(at, weight, what, why, request, task or None))

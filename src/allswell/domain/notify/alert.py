@@ -48,10 +48,10 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class AnswerButton(msgspec.Struct, frozen=True):
-    """A link that answers a question (ADR 82), as an alert shows it."""
+    """A link that answers a question (ADR 82): the option's label, what choosing it does, and where it leads."""
 
     label: str
-    """May be an agent's word; bounded, on one line."""
+    """May be an agent's word; an alert bounds it, on one line."""
     does: str
     url: str
 

@@ -113,6 +113,13 @@ class OmittedFile(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, ord
     detail: str = ""
 
 
+class FileConflict(msgspec.Struct, frozen=True, gc=False):
+    """A file that was changed since: the saved one was put beside it."""
+
+    path: str
+    recovered: str
+
+
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A file that has to be read to be kept."""
 

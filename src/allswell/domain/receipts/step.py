@@ -315,3 +315,18 @@ class RunVerdict(StrEnum):
     NEEDS_HUMAN = "needs_human"
     TIMED_OUT = "timed_out"
     INTERRUPTED = "interrupted"
+
+
+class FlowSummary(msgspec.Struct, frozen=True):
+    """What a run came to; `steps` says where each stands, `ran` how many ended well in this process."""
+
+    run: str = msgspec.field(name="run_id")
+    flow: str
+    verdict: RunVerdict
+    states: dict[str, str] = msgspec.field(name="steps")
+    reasons: dict[str, str]
+    """Why those stand there that are not done."""
+    questions: tuple[str, ...] = msgspec.field(name="question_ids")
+    ran: int
+    base: str
+    """The run's folder."""

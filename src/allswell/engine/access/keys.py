@@ -51,6 +51,7 @@ from allswell.domain.access.rights import Operation, check_act, is_agents
 from allswell.domain.agents import quota as rules
 from allswell.domain.agents.quota import NOTHING, OVERHEAD, Count, Quota, QuotaUse
 from allswell.domain.ids import Millis, QuestionId, TaskId
+from allswell.domain.notify.alert import AnswerButton
 from allswell.domain.question import Option, Question, does
 from allswell.domain.rules.command import (
     Ask,
@@ -397,14 +398,6 @@ async def _change(watch: Watch, name: str, decide: Callable[[Sessions], Sessions
 NO_QUESTION, NO_TASK = QuestionId("q_none.0"), TaskId("t_none")
 
 
-class SignedLink(msgspec.Struct, frozen=True):
-    """A link as it is sent: the option's label, what choosing it does, and where it leads."""
-
-    label: str
-    does: str
-    url: str
-
-
 class OfferedAnswer(msgspec.Struct, frozen=True):
     """What a link offers now."""
 
@@ -427,7 +420,7 @@ class LinkService:
 
     async def sign_for(
         self, question: QuestionId, origin: str, sink: str, route: str, *, lasts: int = VALID_FOR
-    ) -> list[SignedLink]:
+    ) -> list[AnswerButton]:
         """A link for each option that may be chosen so; none for a question that is not open any more."""
         asked = await self._watch.views.view_question(question)
         options = [] if asked is None or asked.closed_at is not None else options_by_link(asked)
@@ -437,7 +430,7 @@ class LinkService:
         expires_at = Millis(await self._watch.now() + lasts)
         tokens = [signed(AnswerLink(question, option.key, expires_at, sink, route), secret) for option in options]
         return [
-            SignedLink(option.label, does(option.act), f"{origin}{PATH}{token}")
+            AnswerButton(option.label, does(option.act), f"{origin}{PATH}{token}")
             for option, token in zip(options, tokens, strict=True)
             if token is not None
         ]

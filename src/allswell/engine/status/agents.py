@@ -93,10 +93,15 @@ class AgentRow(msgspec.Struct, frozen=True):
     """When what it waits for is over, where that is known."""
     idle_at: Millis | None = None
     """When it is ended, if it shows no progress before; None: it is not ended for that."""
-    degraded: tuple[ExpiredDelivery, ...] = ()
-    """The requests that it let expire, if they are too many: it is asked only if no other agent can serve."""
+    expiries: tuple[ExpiredDelivery, ...] = ()
+    """The requests that it let expire, if they are too many."""
     spent: Spent = NOTHING_SPENT
     """What its attempts have cost since midnight UTC."""
+
+    @property
+    def degraded(self) -> bool:
+        """Whether it is asked only if no other agent can serve."""
+        return bool(self.expiries)
 
     @property
     def state(self) -> str:
@@ -195,7 +200,7 @@ def _with_degraded(
     """All agents, with what makes some of them degraded, and with those of which nothing else is known."""
     strangers = sorted(against.keys() - {family(member.agent) for member in members})
     named = [*members, *(AgentRow(name, AgentCondition.UNKNOWN.value, 0, threshold) for name in strangers)]
-    return tuple(replace(member, degraded=against.get(family(member.agent), ())) for member in named)
+    return tuple(replace(member, expiries=against.get(family(member.agent), ())) for member in named)
 
 
 async def _accounts(store: Views, supervisors: Sequence[Presence]) -> dict[str, ServiceRow]:

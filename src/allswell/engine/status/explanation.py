@@ -1,4 +1,4 @@
-"""The shape of an explanation, in words for people and as data for programs: moments are milliseconds since 1970."""
+"""The shape of an explanation, in words for people and as data for programs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from allswell.domain.duration import felt
 from allswell.domain.ids import Millis
 from allswell.domain.values import start_of
+from allswell.timing.moment import Moment, moment
 
 Kind = Literal["task", "question", "run", "more"]
 
@@ -26,12 +27,17 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class UpcomingStep(msgspec.Struct, frozen=True):
-    """An event that will happen by itself, and when; `at` is None if it follows from the one before it."""
+    """What happens by itself; `expected_at` is null for what follows from the thing before it."""
 
-    at: Millis | None
+    at: Moment | None = msgspec.field(name="expected_at")
     what: str
-    routine: bool = False
+    routine: bool
     """Whether it is what a live holder prevents again and again, such as the end of a lease that it renews."""
+
+
+def upcoming(at: int | None, what: str, *, routine: bool = False) -> UpcomingStep:
+    """What will happen at a moment, or, without one, after the thing before it."""
+    return UpcomingStep(moment(at), what, routine)
 
 
 class SuggestedAction(msgspec.Struct, frozen=True):
@@ -45,12 +51,12 @@ class Span(msgspec.Struct, frozen=True):
     """A stretch of a task's life."""
 
     kind: Literal["waiting", "asked", "paused", "ready", "held"]
-    start: Millis
-    end: Millis
+    start: Moment = msgspec.field(name="began_at")
+    end: Moment = msgspec.field(name="ended_at")
     says: str
-    agent: str | None = None
-    token: int | None = None
-    outcome: str | None = None
+    agent: str | None = msgspec.field(name="agent_id")
+    token: int | None
+    outcome: str | None
 
 
 class Explanation(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from allswell.engine.status.services import named
 from allswell.engine.status.task import ASKING, OWING, STALLED, STUCK
 from allswell.engine.status.verdict import ANYWHERE, LocalFacts, Verdict, VerdictItem, VerdictLevel
 from allswell.store.views import Views
+from allswell.timing.moment import moment
 
 HELD_MOST = 500
 """How many tasks are looked at for who holds them."""
@@ -49,8 +50,8 @@ class LiveRow(msgspec.Struct, frozen=True):
     who: str = ""
     progress: float | None = None
     note: str = ""
-    since: Millis | None = None
-    due: Millis | None = None
+    since: int | None = None
+    due: int | None = None
     ahead: str = ""
     """What comes next, at `due` where that is known."""
     task: str | None = None
@@ -102,7 +103,9 @@ def _sooner(line: BoardLine, holder: AgentRow | None) -> BoardLine:
     if holder is None or holder.idle_at is None or (line.due is not None and line.due <= holder.idle_at):
         return line
     since = "" if holder.proof_at is None else f" ({length(holder.idle_at - holder.proof_at)} without progress)"
-    return msgspec.structs.replace(line, due=holder.idle_at, ahead=f"is ended as idle{since}, unless it shows progress")
+    return msgspec.structs.replace(
+        line, due=moment(holder.idle_at), ahead=f"is ended as idle{since}, unless it shows progress"
+    )
 
 
 def _has(row: LiveRow, wanted: str) -> bool:
@@ -230,7 +233,7 @@ def _agents(people: AgentsOverview, lines: dict[str, BoardLine]) -> Iterator[Liv
         )
 
 
-def _next(one: AgentRow, line: BoardLine | None) -> tuple[Millis | None, str]:
+def _next(one: AgentRow, line: BoardLine | None) -> tuple[int | None, str]:
     """What comes next for an agent: what it waits for, or what comes next for its task."""
     if one.task is None:
         return one.waits_until, "" if one.waits is None else clean(one.waits, 120)

@@ -33,6 +33,7 @@ from allswell.engine.status.verdict import (
     look,
 )
 from allswell.store.views import Views
+from allswell.timing.moment import Moment, moment
 
 EACH = 100
 """How many open tasks of each state are looked at."""
@@ -66,7 +67,7 @@ class BusyAgent(msgspec.Struct, frozen=True):
 class UpcomingEvent(msgspec.Struct, frozen=True):
     """What happens by itself, when, and to which task."""
 
-    at: Millis
+    at: int
     what: str
     task: str | None = None
 
@@ -179,7 +180,7 @@ def _ahead(rows: Sequence[TaskRow], facts: TaskFacts) -> tuple[UpcomingEvent, ..
     """What happens by itself next, the soonest first."""
     found: list[UpcomingEvent] = []
     for row in rows:
-        far = facts.limit_of(row.task)
+        far: int | None = facts.limit_of(row.task)
         found += [
             UpcomingEvent(one.at, f"{quoted(row.task.name, 60)}: {one.what}", row.task.id)
             for one in stand(row, facts).next
@@ -207,19 +208,18 @@ _SHOWN = (State.HELD, State.WAITING, State.DELAYED, State.READY)
 
 
 class BoardLine(msgspec.Struct, frozen=True):
-    """One open task on the board."""
+    """One open task in short: `who` has it or is waited for, and what lies `ahead`."""
 
-    task: str
+    task: str = msgspec.field(name="task_id")
     name: str
     state: str
     trouble: int
     who: str
-    since: Millis | None
+    since: Moment | None = msgspec.field(name="since_at")
     progress: float | None
     note: str
-    due: Millis | None
+    due: Moment | None = msgspec.field(name="due_at")
     ahead: str
-    """What happens next."""
 
     @property
     def shown(self) -> str:
@@ -268,7 +268,8 @@ def line(row: TaskRow, facts: TaskFacts) -> BoardLine:
     """One task in short."""
     standing = stand(row, facts)
     task, lease = row.task, row.lease
-    trouble, who, note, ahead, due = standing.trouble, "", "", "", row.due
+    trouble, who, note, ahead = standing.trouble, "", "", ""
+    due: int | None = row.due
     if lease is not None:
         who, note = clean(lease.agent, 40), clean(lease.note)
     elif row.waits:
@@ -283,8 +284,8 @@ def line(row: TaskRow, facts: TaskFacts) -> BoardLine:
         note = clean(task.record.reason)
     elif task.record.handover is not None:
         note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
-    far = facts.limit_of(task) if standing.state == State.READY else None  # the run's end is no news about each task
-    notable = [one for one in standing.next if not one.routine and one.at != far]
+    far: int | None = facts.limit_of(task) if standing.state == State.READY else None
+    notable = [one for one in standing.next if not one.routine and one.at != far]  # a run's end is no news of each task
     if refused := explained_state(task, facts):
         due, ahead = None, refused
     elif notable:
@@ -293,7 +294,8 @@ def line(row: TaskRow, facts: TaskFacts) -> BoardLine:
         ahead = "overdue: no process enforces time limits"
     since = standing.since or task.created_at
     progress = None if lease is None else lease.progress
-    return BoardLine(task.id, clean(task.name, 120), standing.state, trouble, who, since, progress, note, due, ahead)
+    name, state = clean(task.name, 120), standing.state
+    return BoardLine(task.id, name, state, trouble, who, moment(since), progress, note, moment(due), ahead)
 
 
 def changes(before: Board | None, after: Board) -> list[str]:

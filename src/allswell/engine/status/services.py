@@ -25,7 +25,16 @@ from allswell.domain.service.service import (
     shut,
 )
 from allswell.domain.task.model import OPEN, Attempt, State, Task, TaskFilter, TaskRow
-from allswell.engine.status.explanation import SuggestedAction, UpcomingStep, listed, many, quoted, rough, typed
+from allswell.engine.status.explanation import (
+    SuggestedAction,
+    UpcomingStep,
+    listed,
+    many,
+    quoted,
+    rough,
+    typed,
+    upcoming,
+)
 from allswell.errors import Bug
 from allswell.store.views import Views
 
@@ -228,7 +237,7 @@ def _spent(task: Task, facts: TaskFacts) -> ClaimObstacle | None:
             over = "its day is over, and the task can be claimed"
             return ClaimObstacle(
                 f"cannot be claimed: {said(name, '' if run is None else run.name)} {in_short(row, facts.now)}.",
-                None if closed.until is None else UpcomingStep(closed.until, over),
+                None if closed.until is None else upcoming(closed.until, over),
                 (SuggestedAction("Read the question", typed("why", service_question_id(row.id, row.questions))),),
                 asking=closed.until is None,
             )
@@ -258,7 +267,7 @@ def _kept_back(task: Task, facts: TaskFacts) -> ClaimObstacle | None:
             todo[account.id] = _opening(account, closed)
     return ClaimObstacle(
         f"every agent that could take it is paused: {'; '.join(reasons)}.",
-        UpcomingStep(min(until), "its account is used again, one task first") if until else None,
+        upcoming(min(until), "its account is used again, one task first") if until else None,
         (*todo.values(), SuggestedAction("List the agents", "allswell agents")),
         asking=bool(todo) and not until,
     )
@@ -282,7 +291,7 @@ def _shut(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> ClaimO
     human = len(until) < len(closed)
     return ClaimObstacle(
         f"cannot be claimed: it needs {says}",
-        None if human else UpcomingStep(max(until), f"{named} can be used again, and the task can be claimed"),
+        None if human else upcoming(max(until), f"{named} can be used again, and the task can be claimed"),
         tuple(_opening(row, one) for row, one in closed),
         human,
     )

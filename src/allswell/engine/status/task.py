@@ -47,6 +47,7 @@ from allswell.engine.status.explanation import (
     quoted,
     rough,
     typed,
+    upcoming,
 )
 from allswell.engine.status.services import TaskFacts, held_up, would_take
 
@@ -332,34 +333,32 @@ def _ahead(row: TaskRow, facts: TaskFacts) -> tuple[UpcomingStep, ...]:
     found: list[UpcomingStep] = []
     recovered, lapse, idle = recovered_at(lease), lapses_at(lease), idles_at(lease)
     if recovered is not None:
-        found.append(UpcomingStep(Millis(recovered), f"{back} from {who}, {_after(task, 'stalls')}"))
+        found.append(upcoming(recovered, f"{back} from {who}, {_after(task, 'stalls')}"))
     if lapse is not None:
         found.append(
-            UpcomingStep(
+            upcoming(
                 Millis(lapse), f"unless {who} renews its lease by then (a running agent does), {back}", routine=True
             )
         )
     if idle is not None:
-        found.append(UpcomingStep(Millis(idle), f"unless {who} checks in by then, {back}: it is idle"))
+        found.append(upcoming(idle, f"unless {who} checks in by then, {back}: it is idle"))
     judged = judged_at(lease)
     if recovered is None and judged is not None:
         asked = asked_at(lease, lease.judged + 1)
         misses = facts.agents[lease.agent].misses if lease.agent in facts.agents else 0
         if asked is not None and asked > now:
-            found.append(UpcomingStep(Millis(asked), f"{who} is asked for a check-in"))
+            found.append(upcoming(asked, f"{who} is asked for a check-in"))
         elif is_asked(lease, now):
-            found.append(
-                UpcomingStep(Millis(judged), f"unless {who} checks in by then, that is miss number {misses + 1}")
-            )
+            found.append(upcoming(judged, f"unless {who} checks in by then, that is miss number {misses + 1}"))
     limit = lease.limit
     if task.record.stopped is not None:
         given_back = Millis(task.record.stopped.at + LONGEST_STOP)
-        found.append(UpcomingStep(given_back, f"unless it has gone on by then, {back}, with its work kept"))
+        found.append(upcoming(given_back, f"unless it has gone on by then, {back}, with its work kept"))
     elif lease.own is not None:
-        found.append(UpcomingStep(lease.deadline, "its run's deadline is reached: the task fails"))
+        found.append(upcoming(lease.deadline, "its run's deadline is reached: the task fails"))
     elif limit is not None:
         then = "a human is asked" if task.spec.flow else f"{back}, {_after(task, 'timeouts')}"
-        found.append(UpcomingStep(lease.deadline, f"its limit of {length(limit)} is reached: {then}"))
+        found.append(upcoming(lease.deadline, f"its limit of {length(limit)} is reached: {then}"))
     return tuple(sorted((one for one in found if one.at is not None and one.at <= lease.deadline), key=_when))
 
 
@@ -401,7 +400,7 @@ def _ready(row: TaskRow, facts: TaskFacts) -> StatusText:
     cancel = SuggestedAction("Cancel it", typed("cancel", task.id))
     before = _before(task.record.handover)
     limit = facts.limit_of(task)
-    ahead = () if limit is None else (UpcomingStep(limit, "its run's deadline is reached: the task fails"),)
+    ahead = () if limit is None else (upcoming(limit, "its run's deadline is reached: the task fails"),)
     if limit is not None and is_late(limit, now):
         says = (
             f"{quoted(task.name)} cannot be claimed any more: its run's deadline passed {ago(limit, now)}.",
@@ -489,9 +488,7 @@ def _delayed(row: TaskRow, now: int) -> StatusText:
     if is_late(due, now):
         late = f"Its pause was over {ago(due, now)}, but it is not ready yet. {NO_SWEEPER}."
         return StatusText(State.DELAYED, (*says, late), OVERDUE, None, (), (SWEEP, cancel))
-    return StatusText(
-        State.DELAYED, says, PAUSED, None, (UpcomingStep(due, "it is ready, and can be claimed"),), (cancel,)
-    )
+    return StatusText(State.DELAYED, says, PAUSED, None, (upcoming(due, "it is ready, and can be claimed"),), (cancel,))
 
 
 def _nowhere(task: Task) -> StatusText:

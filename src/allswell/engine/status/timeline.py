@@ -22,6 +22,7 @@ from allswell.engine.status.explanation import Span, clean, quoted
 from allswell.engine.status.services import TaskFacts
 from allswell.engine.status.task import outcome
 from allswell.store.views import Views
+from allswell.timing.moment import moment
 
 Kind = Literal["waiting", "asked", "paused", "ready"]
 
@@ -38,9 +39,8 @@ def spent(row: TaskRow, facts: TaskFacts) -> list[Span]:
         at, before = attempt.ended_at, attempt
     if task.state == OPEN and lease is not None:
         spans += _between(at, lease.granted_at, before, row, facts)
-        spans.append(
-            Span("held", lease.granted_at, Millis(max(end, lease.granted_at)), "holds it now", lease.agent, lease.token)
-        )
+        since, until = moment(lease.granted_at), moment(max(end, lease.granted_at))
+        spans.append(Span("held", since, until, "holds it now", lease.agent, lease.token, None))
     else:
         spans += _between(at, Millis(end), before, row, facts)
     return [span for span in spans if span.end > span.start or span.kind == "held"]
@@ -50,7 +50,8 @@ def _held(attempt: Attempt) -> Span:
     says = outcome(attempt.outcome, attempt.detail)
     if attempt.late is not None or attempt.afterwards is not None:
         says += "; later reports were refused, and kept"
-    return Span("held", attempt.granted_at, attempt.ended_at, says, attempt.agent, attempt.token, attempt.outcome)
+    since, until = moment(attempt.granted_at), moment(attempt.ended_at)
+    return Span("held", since, until, says, attempt.agent, attempt.token, attempt.outcome)
 
 
 def _between(start: Millis, end: Millis, before: Attempt | None, row: TaskRow, facts: TaskFacts) -> list[Span]:
@@ -63,7 +64,8 @@ def _between(start: Millis, end: Millis, before: Attempt | None, row: TaskRow, f
     for low, high in pairwise(edges):
         kind, says = _during(low, high, blocks, before, row.task.role)
         same = bool(spans) and (spans[-1].kind, spans[-1].says) == (kind, says)
-        spans.append(Span(kind, spans.pop().start if same else Millis(low), Millis(high), says))
+        since = spans.pop().start if same else moment(low)
+        spans.append(Span(kind, since, moment(high), says, None, None, None))
     return spans
 
 
@@ -142,7 +144,7 @@ class Waterfall(msgspec.Struct, frozen=True):
 
     run: str | None
     name: str
-    start: Millis
+    start: int
     limit: Millis | None
     """When the run's time is up; None if it has no limit, or its clock stands."""
     stands: bool
@@ -171,7 +173,7 @@ async def loose(views: Views, rows: Sequence[TaskRow], now: Millis, most: int = 
     return Waterfall(None, "", _start(lanes, now), None, False, lanes, max(len(alone) - len(lanes), 0), {})
 
 
-def _start(lanes: Sequence[TaskLane], otherwise: Millis) -> Millis:
+def _start(lanes: Sequence[TaskLane], otherwise: int) -> int:
     return min((span.start for lane in lanes for span in lane.spans), default=otherwise)
 
 

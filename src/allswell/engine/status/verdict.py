@@ -38,7 +38,18 @@ from allswell.domain.service.service import ServiceRow, question_about, shut
 from allswell.domain.task.answer import NONE_HELD, DismissedHolds, holding, is_dismissed
 from allswell.domain.task.model import State, Task, TaskFilter, TaskRow
 from allswell.engine.status.agents import StillRun, as_said, presences, view_survivors
-from allswell.engine.status.explanation import UpcomingStep, ago, clean, listed, many, quoted, rough, time_stands, typed
+from allswell.engine.status.explanation import (
+    UpcomingStep,
+    ago,
+    clean,
+    listed,
+    many,
+    quoted,
+    rough,
+    time_stands,
+    typed,
+    upcoming,
+)
 from allswell.engine.status.services import TaskFacts, held_up, in_short, skipped_for
 from allswell.engine.status.task import mending_command, outcome, resume_command, resume_flow, up_command
 from allswell.engine.timings import DEFAULT_TOLERANCE, HealthThresholds
@@ -443,31 +454,14 @@ def _survivor(left: Survivors) -> VerdictItem:
 def _dead(presence: Presence, now: Millis, full: VerdictItem | None) -> VerdictItem:
     """A supervisor that does not speak; where the disk is full it cannot, and neither could another one."""
     heard = ago(presence.beaten_at, now)
-    if full is not None and not presence.died:
-        sentence = f"{_titled(presence)} was last heard {heard}: the disk is full"
-        return VerdictItem(
-            "supervisor",
-            presence.name,
-            VerdictLevel.BROKEN,
-            sentence,
-            full.command,
-            presence.beaten_at,
-            "allswell agents",
-        )
     how = f"has died (last heard {heard})" if presence.died else f"was last heard {heard}"
-    sentence = f"{_titled(presence)} {how}: its agents take no new tasks"
-    evidence = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + presence.name)}",)
-    command = up_command(presence)
-    return VerdictItem(
-        "supervisor",
-        presence.name,
-        VerdictLevel.BROKEN,
-        sentence,
-        command,
-        presence.beaten_at,
-        "allswell agents",
-        evidence,
-    )
+    command, then = up_command(presence), "its agents take no new tasks"
+    evidence: tuple[str, ...] = (f"if its machine is gone: {typed('dismiss', PRESENCE_PREFIX + presence.name)}",)
+    if full is not None and not presence.died:
+        command, then, evidence = full.command, "the disk is full", ()
+    sentence, look_at = f"{_titled(presence)} {how}: {then}", "allswell agents"
+    since = presence.beaten_at
+    return VerdictItem("supervisor", presence.name, VerdictLevel.BROKEN, sentence, command, since, look_at, evidence)
 
 
 def _titled(presence: Presence) -> str:
@@ -476,7 +470,7 @@ def _titled(presence: Presence) -> str:
 
 def _paused(presence: Presence) -> VerdictItem:
     until = presence.level.until
-    ends = None if until is None else UpcomingStep(until, "it goes on")
+    ends = None if until is None else upcoming(until, "it goes on")
     sentence = f"The supervisor {clean(presence.name, 60)} takes no new tasks: its session is almost used up"
     return VerdictItem("paused", presence.name, VerdictLevel.WAITING, sentence, "allswell agents", ends=ends)
 
@@ -544,7 +538,7 @@ def _stopped_reaper(post: AgentSlot) -> VerdictItem:
 def _owing(agent: Agent, row: TaskRow | None, now: Millis) -> VerdictItem:
     lease = None if row is None else row.lease
     at = None if lease is None else recovered_at(lease)
-    ends = None if at is None else UpcomingStep(Millis(at), "it is ended, and its task taken back")
+    ends = None if at is None else upcoming(at, "it is ended, and its task taken back")
     missed = f"{many(agent.misses, 'check-in')} missed, the last {ago(agent.missed_at, now)}"
     kind: Kind = "stalled" if agent.stalled else "missed"
     sentence = f"{clean(agent.id, 60)} {'is stalled' if agent.stalled else 'does not answer'}: {missed}"
@@ -595,7 +589,7 @@ async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]
     ready = f"{many(len(rows), 'task')}{more}{which} ready for {rough(now - since[0])}"
     if not long:
         sentence = f"{ready}, and no known agent can take {them}"
-        ends = UpcomingStep(Millis(since[0] + patience), "this counts as broken then")
+        ends = upcoming(Millis(since[0] + patience), "this counts as broken then")
         return VerdictItem(
             "unclaimed", role, VerdictLevel.WAITING, sentence, _taker(readings, role, oldest[0]), since[0], ends=ends
         )
@@ -671,10 +665,10 @@ def _service(row: ServiceRow, readings: StoreReadings) -> VerdictItem | None:
     parked = closed is not None and closed.stand == "parked"
     ends, long = None, failing
     if closed is not None and closed.until is not None:
-        ends = UpcomingStep(closed.until, "it is used again" if parked else "it is tried again")
+        ends = upcoming(closed.until, "it is used again" if parked else "it is tried again")
         long = long or closed.until - now > tolerance.parked
         if closed.stand == BreakerState.PROBING:
-            ends = UpcomingStep(closed.until, "the call that tries it times out")
+            ends = upcoming(closed.until, "the call that tries it times out")
     question = question_about(row)
     command = typed("unpark", row.id) if question is None else typed("answer", question, "OPTION")
     level = VerdictLevel.BROKEN if long else VerdictLevel.WAITING

@@ -29,6 +29,7 @@ from allswell.engine.status.explanation import (
     rough,
     time_stands,
     typed,
+    upcoming,
 )
 from allswell.engine.status.services import LOOK_MOST, TaskFacts, gather, in_short, targets
 from allswell.engine.status.task import (
@@ -260,7 +261,7 @@ def _afterwards(path: list[str], facts: TaskFacts) -> list[UpcomingStep]:
         told[0] = f"{_once(path[-1], facts)}, {told[0]}"
     if len(told) > 3:
         told = [told[0], f"{many(len(told) - 2, 'task follows', 'tasks follow')}, one after the other", told[-1]]
-    return [UpcomingStep(None, one) for one in told]
+    return [upcoming(None, one) for one in told]
 
 
 def _once(id_: str, facts: TaskFacts) -> str:
@@ -331,7 +332,7 @@ async def explain_question(store: Views, question: Question) -> Explanation:
     task = explain(row, await gather(store, row))
     waits = any(wait.target == question.id for wait in row.waits)
     about = Link(row.task.id, "task", task.name, task.state, (_about(row, waits=waits),), row.task.created_at)
-    ahead = (UpcomingStep(None, f"after the answer, {quoted(task.name, 60)} goes on"),) if waits else ()
+    ahead = (upcoming(None, f"after the answer, {quoted(task.name, 60)} goes on"),) if waits else ()
     return Explanation(
         question.id, "question", link.name, standing.state, now, (link, about), (), ahead, standing.todo, task.spent
     )
@@ -387,7 +388,7 @@ async def explain_run(store: Views, run: Run, most: int = TASKS_MOST, pause: Pau
             says.append(f"Its deadline passed {ago(limit, now)}, but it was not ended. {NO_SWEEPER}.")
             todo.append(SWEEP)
         else:
-            ahead = (UpcomingStep(limit, "the run's deadline is reached: whatever is still open fails"),)
+            ahead = (upcoming(limit, "the run's deadline is reached: whatever is still open fails"),)
     links[0] = Link(run.id, "run", clean(run.name), links[0].state, tuple(says), run.created_at)
     if still:
         worst = max(still, key=lambda row: (_urgency(row, facts), -row.task.created_at))
@@ -448,7 +449,7 @@ async def why(
     if not stands:
         return told
     go_on = SuggestedAction("Let time limits run again", "allswell watch")
-    return replace(told, next=(UpcomingStep(None, time_stands(stands)),), todo=(go_on, *told.todo))
+    return replace(told, next=(upcoming(None, time_stands(stands)),), todo=(go_on, *told.todo))
 
 
 async def _with_survivors(views: Views, told: Explanation, still_running: StillRun) -> Explanation:

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from allswell.domain.ids import RunId, TaskId
-from allswell.domain.receipts.step import RunVerdict, StepReceipt, StepStatus
+from allswell.domain.receipts.step import FlowSummary, RunVerdict, StepReceipt, StepStatus
 from allswell.domain.rules.event import INVOKE_WORKFLOW, OPERATION, OUTCOME, RUN, WORKFLOW_NAME
 from allswell.domain.task.model import ENDS, Policy, State, TaskFilter, TaskRow
 from allswell.engine.lease import Lease
@@ -55,23 +55,6 @@ _UNWRITTEN = 2
 """For each step that may run, so many others may be done and still have to be written down."""
 _TOGETHER = 0.002
 """Seconds in which steps that end together are waited for, so that what follows is claimed in one go."""
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """What a run came to."""
-
-    run: str
-    """Names the run's folder."""
-    flow: str
-    base: str
-    verdict: RunVerdict
-    states: dict[str, str]
-    """Where every step stands, by name."""
-    reasons: dict[str, str]
-    """Why those stand there that are not done."""
-    questions: tuple[str, ...]
-    ran: int
-    """How many steps ended well in this process."""
 
 
 class Runner:
@@ -112,7 +95,7 @@ class Runner:
             attempt.stop(reason, at_once=again)
         self._ended.set()
 
-    async def run(self) -> Summary:
+    async def run(self) -> FlowSummary:
         """Run until everything has ended, a human is needed, the time is up, or somebody stops it."""
         name = self.site.base.record.flow
         about = {OPERATION: INVOKE_WORKFLOW, WORKFLOW_NAME: name, RUN: self.run_id}
@@ -121,7 +104,7 @@ class Runner:
             seen.note({OUTCOME: str(summary.verdict)})
             return summary
 
-    async def _run(self) -> Summary:
+    async def _run(self) -> FlowSummary:
         try:
             while self._interrupted is None and self._trouble is None:
                 news = self.site.watch.on_ready()
@@ -266,7 +249,7 @@ class Runner:
         """Where every step stands, by name."""
         return {**self.before, **{row.task.name: _stands(row) for row in await self.rows()}}
 
-    async def summary(self) -> Summary:
+    async def summary(self) -> FlowSummary:
         """What the run has come to."""
         rows = await self.rows()
         names = {row.task.id: row.task.name for row in rows}
@@ -289,7 +272,7 @@ class Runner:
             verdict = RunVerdict.DONE
         base = self.site.base
         shown = base.shown(base.path)
-        return Summary(base.record.run, base.record.flow, shown, verdict, states, reasons, questions, self._ran)
+        return FlowSummary(base.record.run, base.record.flow, verdict, states, reasons, questions, self._ran, shown)
 
 
 def _stands(row: TaskRow) -> str:

@@ -181,9 +181,7 @@ def in_words(told: OrdersShape) -> str:
 
 def answer_lines(came: RequestAnswerShape) -> list[str]:
     """What another agent has answered, and when."""
-    from allswell.views.fields import millis
-
-    after = short(millis(came.answered_at) - millis(came.asked_at))
+    after = short(came.answered_at - came.asked_at)
     did = "has declined" if came.declined else "has answered"
     about = f"{plain(came.agent_id)} {did} {came.request_id} ({plain(came.summary)}) after {after}:"
     return [about, block(_text(came), "  ")]

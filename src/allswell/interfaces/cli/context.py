@@ -569,10 +569,16 @@ def encoded(said: object) -> str:
 
     What came in as no Unicode at all goes out as a question mark.
     """
+    from allswell.timing.moment import as_text, to_json
+
     try:
-        text = msgspec.json.encode(said).decode()
+        text = to_json(said).decode()
     except UnicodeEncodeError:
         import json
 
-        text = json.dumps(msgspec.to_builtins(said), ensure_ascii=False).encode("utf-8", "replace").decode()
+        text = (
+            json.dumps(msgspec.to_builtins(said, enc_hook=as_text), ensure_ascii=False)
+            .encode("utf-8", "replace")
+            .decode()
+        )
     return escaped_in_json(text)

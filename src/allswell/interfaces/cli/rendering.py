@@ -197,7 +197,9 @@ def nearer(path: str) -> str:
 
 def as_json(value: object) -> str:
     """A value as JSON on lines of its own."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    from allswell.timing.moment import to_json
+
+    return msgspec.json.format(to_json(value), indent=2).decode()
 
 
 def short(length: int) -> str:

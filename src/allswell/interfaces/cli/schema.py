@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from allswell.flows.graph import FlowGraph
 from allswell.views.agent import AgentsShape, LedgerShape, SessionShape, TrackingShape
 from allswell.views.attempt import RanShape, VerifiedShape
 from allswell.views.checkup import CheckupShape
@@ -35,11 +36,10 @@ from allswell.views.delivery import (
 from allswell.views.detail import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
 from allswell.views.explanation import ExplanationShape
 from allswell.views.fields import ErrorShape
-from allswell.views.flow import FlowRanShape, GraphShape, JoinedShape, OfferShape, PictureShape
+from allswell.views.flow import FlowRanShape, JoinedShape, OfferShape, PictureShape
 from allswell.views.lease import (
     ClaimShape,
     ClaimsShape,
-    DeclinedShape,
     InboxShape,
     LastWordShape,
     NoClaimShape,
@@ -101,7 +101,7 @@ ANSWERS: Mapping[str, CommandAnswer] = {
     "completion": CommandAnswer((CompletionShape,)),
     "config": CommandAnswer((SettingsShape,)),
     "coordinate": CommandAnswer((SaidShape, BuildShape), lines=True),
-    "decline": CommandAnswer((DeclinedShape,)),
+    "decline": CommandAnswer((RespondedShape,)),
     "deliveries": CommandAnswer((DeliveriesShape,)),
     "deliveries drop": CommandAnswer((RevisedShape,)),
     "deliveries retry": CommandAnswer((RevisedShape,)),
@@ -112,7 +112,7 @@ ANSWERS: Mapping[str, CommandAnswer] = {
     "drill": CommandAnswer((DrillShape,)),
     "events": CommandAnswer((EventShape,), lines=True),
     "fail": CommandAnswer((LastWordShape,)),
-    "graph": CommandAnswer((GraphShape, PictureShape)),
+    "graph": CommandAnswer((FlowGraph, PictureShape)),
     "init": CommandAnswer((InitShape, PluginShape)),
     "trust": CommandAnswer((TrustedShape,)),
     "logs": CommandAnswer((LogShape,), lines=True),

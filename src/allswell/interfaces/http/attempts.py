@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
@@ -17,6 +16,7 @@ from allswell.interfaces.http.events import PULSE, STREAM, until_closed
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Limit
+from allswell.timing.moment import to_json
 from allswell.views.detail import ShownReceiptShape
 from allswell.views.log import LogsShape, OpenLog, PrintedLog, cursor_of, in_words
 from allswell.views.receipt import DiffShape, ReceiptPageShape
@@ -97,7 +97,7 @@ async def _growing(opened: OpenLog, task: Task, closing: asyncio.Future[None]) -
         read = await asyncio.to_thread(opened.read)
         told = await asyncio.to_thread(in_words, task.id, opened.attempt, read)
         if told:
-            body = b"".join(b"event: line\ndata: %s\n\n" % msgspec.json.encode(one) for one in told)
+            body = b"".join(b"event: line\ndata: %s\n\n" % to_json(one) for one in told)
             yield b"id: %s\n%s" % (cursor_of(opened.attempt, read.place).encode(), body)
             quiet = 0.0
         if read.over:

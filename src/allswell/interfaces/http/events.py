@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
@@ -24,6 +23,7 @@ from allswell.errors import Refused, Unavailable
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import Route
 from allswell.interfaces.http.tasks import Limit
+from allswell.timing.moment import to_json
 from allswell.views.delivery import EventShape
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ async def _next(entries: AsyncIterator[list[Entry]]) -> list[Entry]:
 def _told(entries: list[Entry], fits: Callable[[Entry], bool]) -> bytes:
     told = [
         b"id: %s\nevent: %s\ndata: %s\n\n"
-        % (cursor_of(one.position).encode(), one.event.kind.encode(), msgspec.json.encode(EventShape.of(one)))
+        % (cursor_of(one.position).encode(), one.event.kind.encode(), to_json(EventShape.of(one)))
         for one in entries
         if fits(one)
     ]

@@ -27,7 +27,6 @@ from allswell.remote.wire import WAIT_MOST
 from allswell.views.lease import (
     ClaimShape,
     ClaimsShape,
-    DeclinedShape,
     InboxShape,
     LastWordShape,
     OrdersShape,
@@ -318,12 +317,12 @@ class DeclineParams(Struct, frozen=True, forbid_unknown_fields=True):
     roles: list[str] = []
 
 
-async def decline(call: RequestContext, given: DeclineParams) -> DeclinedShape:
+async def decline(call: RequestContext, given: DeclineParams) -> RespondedShape:
     """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
     request = call.named("request")
     inbox = StoreInbox(call.watch, _agent(call, given.agent_id), given.roles, call.command)
     await inbox.decline(request, given.reason)
-    return DeclinedShape(request)
+    return RespondedShape(request)
 
 
 async def show_request(call: RequestContext, asked: WaitLimit) -> RequestedShape:
@@ -369,7 +368,7 @@ _REQUEST = "/tasks/{task}/leases/{token}/requests/{request}"
 REQUEST_ROUTES = (
     Route("GET", "/inbox", list_inbox, InboxParams, (InboxShape,)),
     Route("POST", "/requests/{request}/respond", respond, RespondParams, (RespondedShape,)),
-    Route("POST", "/requests/{request}/decline", decline, DeclineParams, (DeclinedShape,)),
+    Route("POST", "/requests/{request}/decline", decline, DeclineParams, (RespondedShape,)),
     Route("GET", _REQUEST, show_request, WaitLimit, (RequestedShape,)),
     Route("POST", f"{_REQUEST}/wait", wait_for_request, WaitParams, (RequestedShape,)),
 )

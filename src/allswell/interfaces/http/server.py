@@ -71,6 +71,7 @@ from allswell.remote.wire import (
 )
 from allswell.runtime.host import raise_limit
 from allswell.settings import Settings
+from allswell.timing.moment import to_json
 
 # All routes, put together: `/api/v1`, its OpenAPI, and whether this process lives and can work.
 
@@ -228,7 +229,7 @@ def _endpoint(route: Route[Any], house: Callable[[], ServerState]) -> Callable[[
             return answer_to(error)
         if isinstance(answer, Response):
             return answer
-        body = msgspec.json.encode(answer)
+        body = to_json(answer)
         return Response(body, route.status, _remaining(answer), "application/json")
 
     return answered

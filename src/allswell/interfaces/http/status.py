@@ -13,19 +13,19 @@ from allswell.domain.access.rights import Operation, check_act, check_beside, si
 from allswell.domain.agents.cost import SpentBy
 from allswell.domain.duration import parse
 from allswell.domain.mesh.comms import CommStatus, is_among
-from allswell.engine.status.agents import pending_questions, track
 from allswell.engine.status.journal import comm_of, entries_after
 from allswell.engine.status.overview import board
 from allswell.interfaces.http.events import cursor_of, position_of
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import NoParams, Route
 from allswell.interfaces.http.tasks import Length, Limit
-from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger
+from allswell.views.agent import AgentsShape, LedgerShape, TrackingShape, load_crew, load_ledger, load_tracking
 from allswell.views.checkup import CheckupShape, load_checkup
 from allswell.views.delivery import CommShape
+from allswell.views.fields import as_shape
 from allswell.views.run import BuildGlanceShape, BuildsShape, CostsShape
 from allswell.views.settings import KeyShape, KeysShape, NewKeyShape, SettingsShape
-from allswell.views.status import BoardShape, ServicesShape, StatusShape, load_status
+from allswell.views.status import BoardShape, ServiceShape, ServicesShape, StatusShape, load_status
 from allswell.views.worker import QueuesShape
 
 _BUILDS = 100
@@ -56,7 +56,7 @@ async def list_agents(call: RequestContext, _: NoParams) -> AgentsShape:
 
 async def show_tracking(call: RequestContext, _: NoParams) -> TrackingShape:
     """Missed check-ins, stalled agents, timeouts and open questions."""
-    return TrackingShape.of(await track(call.views), await pending_questions(call.views))
+    return await load_tracking(call.views)
 
 
 class CommsParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +74,7 @@ async def list_comms(call: RequestContext, asked: CommsParams) -> CommsShape:
     async for entry in entries_after(call.views, position_of(asked.after)):
         comm = await comm_of(call.views, entry)
         if comm is not None and is_among(comm, asked.agent, asked.status or ""):
-            found.append(CommShape.of(comm))
+            found.append(as_shape(comm, CommShape))
             if len(found) == asked.limit:
                 return CommsShape(found, cursor_of(entry.position))
     return CommsShape(found, None)
@@ -108,7 +108,7 @@ async def show_costs(call: RequestContext, asked: CostsParams) -> CostsShape:
 async def list_services(call: RequestContext, _: NoParams) -> ServicesShape:
     """How the services stand that something is or was held against: breakers, pauses, questions."""
     now = (await call.views.view_agenda()).now
-    return ServicesShape.of(await call.views.view_services(), now)
+    return ServicesShape([ServiceShape.of(row, now) for _, row in sorted((await call.views.view_services()).items())])
 
 
 async def list_builds(call: RequestContext, _: NoParams) -> BuildsShape:
@@ -158,7 +158,7 @@ async def show_settings(call: RequestContext, _: NoParams) -> SettingsShape:
     """Show every setting of the server with its value, its default and where it comes from."""
     check_beside(call.key, "settings")
     settings = call.house.settings
-    return SettingsShape.of(settings, settings.explain())
+    return SettingsShape(settings.explain(), settings.files, settings.strangers)
 
 
 async def list_queues(call: RequestContext, _: NoParams) -> QueuesShape:
@@ -203,7 +203,8 @@ async def create_key(call: RequestContext, given: KeyParams) -> NewKeyShape:
 async def list_keys(call: RequestContext, _: NoParams) -> KeysShape:
     """List the keys, those too that are over."""
     check_act(call.key, Operation.KEEP_KEYS)
-    return KeysShape.of(await call.house.gate.keyring.all(), await call.watch.now())
+    now = await call.watch.now()
+    return KeysShape([KeyShape.of(key, now) for key in await call.house.gate.keyring.all()])
 
 
 async def revoke_key(call: RequestContext, _: NoParams) -> KeyShape:

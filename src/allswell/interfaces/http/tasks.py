@@ -14,7 +14,7 @@ from allswell.engine.lookup import find, find_question, find_run, find_task
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.http.routing import NoParams, Route
-from allswell.views.delivery import DeliveriesShape, RevisedShape
+from allswell.views.delivery import DeliveriesShape, DeliveryShape, RevisedShape
 from allswell.views.detail import ShownRunShape, ShownTaskShape, load_run, load_task
 from allswell.views.explanation import ExplanationShape, load_explanation
 from allswell.views.question import DecidedShape, QuestionsShape, load_questions
@@ -265,7 +265,7 @@ class DeliveriesParams(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_deliveries(call: RequestContext, asked: DeliveriesParams) -> DeliveriesShape:
     """List what sinks still have to deliver, and what they have given up."""
     which = DeliveryFilter(asked.sink, given_up=True if asked.given_up else None, limit=asked.limit)
-    return DeliveriesShape.of(await call.views.view_deliveries(which))
+    return DeliveriesShape([DeliveryShape.of(one) for one in await call.views.view_deliveries(which)])
 
 
 class DeliverySelection(Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,7 +39,6 @@ from allswell.views.lease import (
     AnswersShape,
     ClaimShape,
     ClaimsShape,
-    DeclinedShape,
     InboxShape,
     LastWordShape,
     OrdersShape,
@@ -140,10 +139,10 @@ class ToolHandlers:
         await self.inbox_of(params.agent, params.roles).respond(params.request, params.answer)
         return RespondedShape(params.request)
 
-    async def decline(self, params: given.DeclineToolParams) -> DeclinedShape:
+    async def decline(self, params: given.DeclineToolParams) -> RespondedShape:
         """Decline what another agent asks; said again, it counts once."""
         await self.inbox_of(params.agent, params.roles).decline(params.request, params.reason)
-        return DeclinedShape(params.request)
+        return RespondedShape(params.request)
 
 
 def _set(value: T | UnsetType) -> T | None:

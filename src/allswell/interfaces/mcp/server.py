@@ -52,6 +52,7 @@ from allswell.interfaces.mcp.handlers import AttemptTools, OwnLease, ToolHandler
 from allswell.interfaces.mcp.tools import INSTRUCTIONS, OWN_INSTRUCTIONS, OWN_TOOLS, TOOLS, Json, Tool
 from allswell.runtime.propagation import inherit_remaining
 from allswell.settings import Settings
+from allswell.timing.moment import to_json
 from allswell.timing.scopes import ScopeTimeout
 from allswell.timing.tracing import gone_on_with
 from allswell.views.artifacts import ServedArtifacts
@@ -141,12 +142,12 @@ async def read_resource(desk: WatchTools, uri: str) -> bytes:
     if await views.view_task(task) is None:
         raise Refused("unknown_task", f"there is no task {task!r}, or it is not yours", where="uri")
     if part is None:
-        return msgspec.json.encode(await load_task(views, desk.artifacts, task))
+        return to_json(await load_task(views, desk.artifacts, task))
     if part == "why":
         told, work = await load_explanation(views, desk.artifacts, task, desk.place)
-        return msgspec.json.encode(ExplanationShape.of(told, work))
+        return to_json(ExplanationShape.of(told, work))
     check_act(desk.key, Operation.LOOK)  # they tell of the server's own machine: paths, programs, who else worked on it
-    return msgspec.json.encode(ReceiptsShape((await desk.artifacts.receipts(task)).receipts[::-1]))
+    return to_json(ReceiptsShape((await desk.artifacts.receipts(task)).receipts[::-1]))
 
 
 Asked = ServerRequestContext[Any, Any]
@@ -252,7 +253,7 @@ def _caller(
 
 
 def _answered(answer: msgspec.Struct) -> CallToolResult:
-    text = msgspec.json.encode(answer)
+    text = to_json(answer)
     leases = getattr(answer, "claims", None) or [answer]
     left = [one.remaining_ms for one in leases if getattr(one, "remaining_ms", None) is not None]
     return CallToolResult(

@@ -22,7 +22,6 @@ from allswell.views.explanation import ExplanationShape
 from allswell.views.lease import (
     AnswersShape,
     ClaimsShape,
-    DeclinedShape,
     InboxShape,
     LastWordShape,
     OrdersShape,
@@ -216,7 +215,7 @@ _SHARED: tuple[Tool[Any], ...] = (
         "Decline a request of another agent that is addressed to you: it learns that, and why, at once.",
         given.DeclineToolParams,
         lambda handlers, params: handlers.decline(params),
-        (DeclinedShape,),
+        (RespondedShape,),
     ),
 )
 

@@ -382,7 +382,7 @@ class AlertsSink(_ToldQuestions):
             links = await self._links.sign_for(QuestionId(alert.question), self._origin, self.name, target)
         except AllswellError:
             return []
-        return [AnswerButton(clean(link.label, _LABEL_MOST), link.does, link.url) for link in links]
+        return [msgspec.structs.replace(link, label=clean(link.label, _LABEL_MOST)) for link in links]
 
     async def tell(self, target: str, severity: Severity, title: str, text: str) -> None:
         """Say something to one route."""

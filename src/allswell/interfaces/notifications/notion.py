@@ -23,7 +23,7 @@ from allswell.engine.status.journal import comm_of
 from allswell.errors import Refused
 from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.store.views import Views
-from allswell.views.fields import moment
+from allswell.timing.moment import moment
 
 if TYPE_CHECKING:
     from notion_client import AsyncClient
@@ -59,7 +59,7 @@ class NotionSink(SinkDefaults):
         (delivery,) = batch
         comm = _decode(delivery.body)
         source = await self._data_source()
-        properties = page_of(comm, moment(comm.at))
+        properties = page_of(comm, str(moment(comm.at)))
         page = self._pages.get(comm.request) or await self._find(source, comm.request)
         if page is not None:
             await self._update(comm.request, page, news_of(properties))

@@ -38,8 +38,8 @@ from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.interfaces.notifications.sink import NotDelivered, SinkDefaults, SinkMessage, variable
 from allswell.store.views import Views
 from allswell.timing.loops import Nursery
+from allswell.timing.moment import Moment, moment, to_json
 from allswell.views.delivery import EventShape
-from allswell.views.fields import moment
 
 if TYPE_CHECKING:
     from allswell.interfaces.notifications.posting import HttpResponse
@@ -122,14 +122,13 @@ def signed_headers(id_: str, body: str, signers: Sequence[Signer], wall: int) ->
 
 
 NEVER = frozenset((400, 410, 413, 414, 415, 422))
-_encode = msgspec.json.encode
 
 
 class WebhookBody(msgspec.Struct, frozen=True):
     """What is posted."""
 
     type: str
-    timestamp: str
+    timestamp: Moment
     data: EventShape
 
 
@@ -153,7 +152,7 @@ class WebhookSink(SinkDefaults):
         if entry.event.kind not in self._hears:
             return ()
         body = WebhookBody(entry.event.kind, moment(entry.at), EventShape.of(entry))
-        return [SinkMessage(_encode(body).decode())]
+        return [SinkMessage(to_json(body).decode())]
 
     async def send(self, batch: Sequence[Delivery]) -> None:
         """Post one delivery."""

@@ -53,7 +53,7 @@ def can_be_live() -> bool:
 async def once(views: Views, context: CliContext) -> None:
     """One picture, as it is now."""
     if context.nothing_yet:
-        context.say(BoardShape(StatusShape.of_none(hide(context.url)), []), context.none(""))
+        context.say(BoardShape(StatusShape.of_none(hide(context.url)), ()), context.none(""))
         return
     seen = typed_in(await board(views, place=context.place))
     if context.json:

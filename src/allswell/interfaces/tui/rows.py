@@ -20,13 +20,12 @@ from allswell.build.overview import why
 from allswell.domain.agents.cost import Spent
 from allswell.domain.ids import QuestionId
 from allswell.domain.question import Question, does, in_order
-from allswell.engine.status.explanation import Explanation, SuggestedAction, UpcomingStep, ago, within
+from allswell.engine.status.explanation import Explanation, SuggestedAction, UpcomingStep, ago, upcoming, within
 from allswell.engine.status.live import LiveRow, LiveSection
 from allswell.engine.status.verdict import ANYWHERE, LocalFacts
 from allswell.interfaces.cli.commands.show import cost_of
 from allswell.interfaces.cli.rendering import cut, harmless, in_words, plain, short, typed_here, typed_in, width_of
 from allswell.store.views import Views
-from allswell.views.run import SpentShape
 
 # How a row is laid out: which columns each part has, how wide they are, and what stands in them.
 
@@ -349,7 +348,7 @@ def in_text(about: RowDetails, now: int) -> Text:
             text.append("\n".join(plain(in_words(said)) for said in link.says or (link.state,)) + "\n")
         _add_next(text, _with_row(about.told.next, row), now)
         if about.spent is not None:
-            text.append(f"Cost so far: {cost_of(SpentShape.of(about.spent))}\n")
+            text.append(f"Cost so far: {cost_of(about.spent)}\n")
         _add_todo(text, about.told.todo)
     elif about.question is None and row.command:
         _add_todo(text, (SuggestedAction("Type", typed_here(row.command)),))
@@ -386,7 +385,7 @@ def _with_row(nexts: Sequence[UpcomingStep], row: LiveRow) -> list[UpcomingStep]
     return (
         routine
         if known
-        else [UpcomingStep(row.due, f"{row.who if row.part is LiveSection.TASK else 'it'} {row.ahead}"), *routine]
+        else [upcoming(row.due, f"{row.who if row.part is LiveSection.TASK else 'it'} {row.ahead}"), *routine]
     )
 
 

@@ -16,7 +16,6 @@ from allswell.engine.status.overview import OpenQuestion
 from allswell.interfaces.http.request_context import RequestContext
 from allswell.interfaces.web.questions import show_question
 from allswell.interfaces.web.screen import Seen, address, choice_of, number_of, text_of
-from allswell.views.settings import SettingsShape
 from allswell.views.worker import TROUBLES, UNASKED, QueueShape, look_at_queues
 
 _QUESTIONS = 50
@@ -70,11 +69,10 @@ async def look_at_settings(call: RequestContext) -> Seen:
     """Look at the settings."""
     check_beside(call.key, "settings")
     settings, text = call.house.settings, text_of(call, "text")
-    told = SettingsShape.of(settings, settings.explain())
     wanted = folded(text)
-    found = [one for one in told.settings if wanted in folded(f"{one.name}\n{one.description}\n{one.shown}")]
+    found = [one for one in settings.explain() if wanted in folded(f"{one.name}\n{one.description}\n{one.shown}")]
     now = (await call.views.view_agenda()).now
-    return Seen(title="Settings", now=now, settings=found, files=told.files, unknown=told.unknown, text=text)
+    return Seen(title="Settings", now=now, settings=found, files=settings.files, unknown=settings.strangers, text=text)
 
 
 # The journal: what has happened, the newest first, by kind, by what it is about, and by a text in it.

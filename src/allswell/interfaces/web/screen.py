@@ -36,7 +36,7 @@ from allswell.domain.values import start_of
 from allswell.engine.status.explanation import ago, clean, length, many, rough, within
 from allswell.errors import Refused
 from allswell.interfaces.http.request_context import RequestContext
-from allswell.views.fields import millis, moment
+from allswell.timing.moment import moment
 
 BEAT = 10.0
 """Seconds after which a screen is drawn anew although nothing has happened."""
@@ -223,7 +223,6 @@ TEMPLATES.filters |= {
     "cost": _cost,
     "lasts": length,
     "lined": _lined,
-    "millis": millis,
     "plain": plain,
     "rough": rough,
     "said": said,

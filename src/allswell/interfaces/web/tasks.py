@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from allswell.domain.access.rights import check_beside
 from allswell.domain.agents.result import result_in_words
-from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
+from allswell.domain.ids import QuestionId, RunId, TaskId
 from allswell.domain.receipts.receipt import receipt_id
 from allswell.domain.rules.event import Entry
 from allswell.domain.task.model import OPEN, State, TaskFilter, TaskRow
 from allswell.engine.lookup import find_run
-from allswell.engine.status.explanation import Span, clean, many
+from allswell.engine.status.explanation import clean, many
 from allswell.engine.status.overview import OpenQuestion
 from allswell.engine.status.services import TaskFacts
 from allswell.engine.status.task import outcome
@@ -28,7 +28,6 @@ from allswell.interfaces.web.timeline import draw_lease, draw_life, style_of
 from allswell.views.attempt import AttemptShape
 from allswell.views.detail import load_task
 from allswell.views.explanation import load_explanation
-from allswell.views.fields import millis
 from allswell.views.receipt import ReceiptShape
 from allswell.views.task import load_names
 
@@ -171,8 +170,7 @@ async def _attempt(
     receipt = None
     with contextlib.suppress(Refused):  # it cannot be read
         receipt = await call.artifacts.receipt(name) if name in receipts else None
-    span = Span("held", Millis(millis(one.granted_at)), Millis(millis(one.ended_at)), "", outcome=one.outcome)
-    return one, outcome(one.outcome, one.detail), style_of(span), receipt
+    return one, outcome(one.outcome, one.detail), style_of("held", one.outcome), receipt
 
 
 # What one attempt has printed and what it has changed, each on a screen of its own.

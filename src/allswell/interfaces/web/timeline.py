@@ -79,17 +79,17 @@ class DrawnLease(Struct, frozen=True):
     says: str
 
 
-def style_of(span: Span) -> str:
+def style_of(kind: str, outcome: str | None) -> str:
     """What a stretch of a task's life looks like: work is solid, and waiting never is."""
-    if span.kind != "held":
-        return {"ready": "queued"}.get(span.kind, span.kind)
-    if span.outcome is None:
+    if kind != "held":
+        return {"ready": "queued"}.get(kind, kind)
+    if outcome is None:
         return "working"
-    if span.outcome == "done":
+    if outcome == "done":
         return "done"
-    if span.outcome == "asked":
+    if outcome == "asked":
         return "asking"
-    return "back" if span.outcome in _BACK else "failed"
+    return "back" if outcome in _BACK else "failed"
 
 
 def _share(moment: int, start: int, end: int) -> float:
@@ -123,7 +123,7 @@ def _lane(lane: TaskLane, start: int, end: int, now: int) -> DrawnLane:
         BarPiece(
             _share(span.start, start, end),
             round(max(_share(span.end, start, end) - _share(span.start, start, end), 0.3), 2),
-            style_of(span),
+            style_of(span.kind, span.outcome),
             _told(span),
         )
         for span in lane.spans

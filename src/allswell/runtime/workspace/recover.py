@@ -24,6 +24,7 @@ from typing import IO
 import msgspec
 
 from allswell.domain.receipts.snapshot import (
+    FileConflict,
     FileVerdict,
     OmissionReason,
     OmittedFile,
@@ -341,13 +342,6 @@ def _give(name: bytes, folder: int) -> None:
     if os.geteuid() == 0:
         owner = os.fstat(folder)
         os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
-
-
-class FileConflict(msgspec.Struct, frozen=True, gc=False):
-    """A file that could not take its own name, and the one it has instead."""
-
-    path: str
-    recovered: str
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

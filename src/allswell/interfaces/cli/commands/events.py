@@ -303,7 +303,7 @@ def _row(one: Comm, now: int) -> list[str]:
 
 
 def _tell(found: Iterable[Comm]) -> None:
-    from allswell.views.fields import moment as at
+    from allswell.timing.moment import moment as at
 
     for one in found:
         about = f"{one.task_name}, retry {one.retries}, {one.request}"
@@ -314,21 +314,22 @@ def _tell(found: Iterable[Comm]) -> None:
 def _writer(*, csv: bool) -> Callable[[Iterable[Comm]], None]:
     """What writes rows for programs: JSON, one on each line, or CSV with a line of heads."""
     from allswell.views.delivery import CommShape
+    from allswell.views.fields import as_shape
 
     if not csv:
-        return lambda found: write("".join(encoded(CommShape.of(one)) + "\n" for one in found))
+        return lambda found: write("".join(encoded(as_shape(one, CommShape)) + "\n" for one in found))
     import csv as tables
 
     def rows(found: Iterable[Comm]) -> None:
         text = io.StringIO()
         table_ = tables.writer(text)
         for one in found:
-            shape = CommShape.of(one)
+            shape = as_shape(one, CommShape)
             waited = "" if shape.timeout_min is None else f"{shape.timeout_min:g}"
             table_.writerow(
                 [
-                    *(shape.event, shape.source_agent, shape.target_agent, shape.status, waited),
-                    *(shape.blocked_task, shape.resolution, shape.occurred_at, shape.retry_count),
+                    *(shape.event, shape.source, shape.target, shape.status, waited),
+                    *(shape.blocked_task, shape.resolution, shape.at, shape.retries),
                 ]
             )
         write(text.getvalue())

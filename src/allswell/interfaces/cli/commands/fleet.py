@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     import socket
 
     from allswell.domain.agents.fleet import AgentSpec, Fleet
-    from allswell.domain.question import Question
-    from allswell.engine.status.agents import AgentRow, AgentsOverview, Counters
+    from allswell.engine.status.agents import AgentRow, AgentsOverview
     from allswell.engine.status.verdict import VerdictItem
     from allswell.engine.watch import Watch
     from allswell.interfaces.http.listener import ListenAddress
@@ -434,7 +433,7 @@ def _row(one: AgentRow, now: int) -> list[str]:
     evidence = one.evidence if one.state == one.health else ""  # else it stands there already
     said = one.note or evidence or one.waits or ""
     if one.degraded:
-        said = f"{len(one.degraded)} requests expired within a day: {', '.join(sent.request for sent in one.degraded)}"
+        said = f"{len(one.expiries)} requests expired within a day: {', '.join(sent.request for sent in one.expiries)}"
     share = "" if one.progress is None else f"{one.progress:.0%}"
     missed = f"{many(one.misses, 'check-in')} missed of {one.threshold}" if one.misses else ""
     about = ", ".join(part for part in (missed, share, proof, said.splitlines()[0] if said else "") if part)
@@ -446,20 +445,17 @@ def _row(one: AgentRow, now: int) -> list[str]:
 
 def tracking(*, context: CliContext) -> None:
     """List missed check-ins, stalled agents, timeouts and open questions."""
-    from allswell.engine.status.agents import pending_questions, track
-    from allswell.views.agent import TrackingShape
+    from allswell.views.agent import load_tracking
 
-    async def work(views: Views) -> tuple[Counters, list[Question]]:
-        return await track(views), await pending_questions(views)
-
-    found, pending = context.look(work, or_empty=True)
+    shape = context.look(load_tracking, or_empty=True)
+    found = shape.timeout_tracking
     rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
     rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
     rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
-    rows += [[str(asked.task), "", "asks you"] for asked in pending]
+    rows += [[asked.task_id, "", "asks you"] for asked in shape.pending_divine_questions]
     heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
     none = "Nothing missed, stalled, timed out or open."
-    context.say(TrackingShape.of(found, pending), table(heads, rows) if rows else context.none(none))
+    context.say(shape, table(heads, rows) if rows else context.none(none))
 
 
 # `agents --ledger NAME`: what counts for an agent and against it, what does not, and why.
@@ -471,19 +467,18 @@ def show_ledger(context: CliContext, agent: str, length: int) -> None:
     """Show what the last so many milliseconds say of an agent."""
     from allswell.domain.task.submit import check_name
     from allswell.views.agent import load_ledger
-    from allswell.views.fields import millis
 
     check_name(agent, "--ledger")
     shown = context.look(lambda views: load_ledger(views, agent, length, "--since"), or_empty=True)
-    now = millis(shown.since_at) + length
+    now = shown.since_at + length
     if not shown.lines:
         words = f"Nothing was recorded about {plain(agent)} in that time."
     else:
         heads = [f"{plain(agent)}: {_sum(shown)}; {shown.score:+d} points when two agents are equally healthy."]
         if shown.healthy_at is not None:
-            again = when(millis(shown.healthy_at), now)
+            again = when(shown.healthy_at, now)
             heads.append(paint(f"Degraded: asked only if no other agent can answer; healthy again {again}.", "warn"))
-        rows = [[when(millis(line.occurred_at), now), line.weight, line.what, line.why] for line in shown.lines]
+        rows = [[when(line.at, now), line.weight, line.what, line.why] for line in shown.lines]
         words = "\n".join([*heads, table(_LEDGER_COLUMNS, rows)])
     if shown.events_looked_at is not None:
         bound = f"Only the last {shown.events_looked_at:,} events of the journal were read."

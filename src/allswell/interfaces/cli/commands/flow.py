@@ -23,11 +23,11 @@ from allswell.interfaces.cli.rendering import Column, columns, cut, paint, plain
 
 if TYPE_CHECKING:
     from allswell.domain.check.model import Finding
-    from allswell.domain.receipts.step import CutOffChoice
+    from allswell.domain.receipts.step import CutOffChoice, FlowSummary
     from allswell.engine.watch import Watch
     from allswell.flows.graph import FlowLayout, GraphNode
     from allswell.flows.run.folder import RunBase
-    from allswell.flows.run.runner import Runner, Summary
+    from allswell.flows.run.runner import Runner
     from allswell.flows.run.state import InterruptedStep, RunStatus
     from allswell.flows.spec import Flow
     from allswell.store.views import Views
@@ -139,14 +139,15 @@ _TAIL, _SHOWN = 4_096, 5
 """Bytes of a step's output that are looked at, and lines of it that are shown where it has failed."""
 
 
-def finish(context: CliContext, summary: Summary | None) -> None:
+def finish(context: CliContext, summary: FlowSummary | None) -> None:
     """Tell it, and end with the code that it means."""
     if summary is None:
         return
+    from allswell.views.fields import as_shape
     from allswell.views.flow import FlowRanShape
 
     code = CODES[summary.verdict]
-    context.say(FlowRanShape.of(summary, int(code)), lambda: _words(summary))
+    context.say(as_shape(summary, FlowRanShape, exit=int(code)), lambda: _words(summary))
     if code is not Exit.FINE:
         context.leave(code)
 
@@ -162,7 +163,7 @@ def _last_lines(base: str, name: str) -> list[str]:
     return []
 
 
-def _words(summary: Summary) -> str:
+def _words(summary: FlowSummary) -> str:
     counted = Counter(summary.states.values())
     tally = ", ".join(f"{count:,} {state}" for state, count in counted.most_common())
     head = {
@@ -246,7 +247,7 @@ def run_flow(context: CliContext, file: str, given: Sequence[str], jobs: int) ->
     beginning = FlowStart(flow, source, where, context.home, Path.cwd(), inputs, announced)
     policy = context.settings.policy_for("")
 
-    async def work(watch: Watch) -> Summary:
+    async def work(watch: Watch) -> FlowSummary:
         from allswell.flows.run.runner import Runner
 
         run = watch.new_run()
@@ -304,7 +305,7 @@ def resume(
         flow, found = _loaded(context, name, source)
         _announced(context, found)
 
-        async def work(watch: Watch) -> Summary | None:
+        async def work(watch: Watch) -> FlowSummary | None:
             return await _resumed(context, watch, base, flow, source, choices, jobs)
 
         summary = context.run(work)
@@ -340,10 +341,10 @@ async def _resumed(
     source: bytes,
     choices: Mapping[str, CutOffChoice],
     jobs: int,
-) -> Summary | None:
-    from allswell.domain.receipts.step import RunVerdict
+) -> FlowSummary | None:
+    from allswell.domain.receipts.step import FlowSummary, RunVerdict
     from allswell.flows.run import resume as going
-    from allswell.flows.run.runner import Runner, Summary, make_site
+    from allswell.flows.run.runner import Runner, make_site
     from allswell.flows.run.state import check_outputs, cut_offs, look
     from allswell.runtime.attempt.runner import in_thread
     from allswell.timing.clock import SystemClock
@@ -365,7 +366,7 @@ async def _resumed(
     if all(name in standing.done for name in outputs):
         shown = base.shown(base.path)
         states = dict.fromkeys(outputs, "done")
-        return Summary(base.record.run, flow.name, shown, RunVerdict.DONE, states, {}, (), 0)
+        return FlowSummary(base.record.run, flow.name, RunVerdict.DONE, states, {}, (), 0, shown)
     as_it_is = await going.as_it_is(watch, base, standing, source)
     cuts = await in_thread(lambda: cut_offs(base, standing, as_it_is=as_it_is))
     decided = chosen(context, cuts, choices)
@@ -415,7 +416,7 @@ def join_flow(context: CliContext, run: str, jobs: int) -> None:
     from allswell.timing.clock import SystemClock
     from allswell.views.flow import JoinedShape
 
-    async def work(watch: Watch) -> Summary:
+    async def work(watch: Watch) -> FlowSummary:
         from allswell.engine.lookup import find_run
         from allswell.flows.run.runner import Runner, join, make_site, this_runner
 
@@ -452,7 +453,7 @@ def _loaded(context: CliContext, file: str, source: bytes) -> tuple[Flow, list[F
     return flow, found
 
 
-async def _ran(context: CliContext, runner: Runner, flow: Flow | None) -> Summary:
+async def _ran(context: CliContext, runner: Runner, flow: Flow | None) -> FlowSummary:
     """Run it to its end, shown as it goes; signals stop it, with everything that belongs to it (F13)."""
     import asyncio
 
@@ -483,7 +484,7 @@ def _stopped(context: CliContext, runner: Runner, number: signal.Signals) -> Non
         context.remark(f"stopping {len(runner.active)} steps, keeping their work; press Ctrl-C again to stop at once")
 
 
-async def _end(watch: Watch, run: RunId, summary: Summary) -> None:
+async def _end(watch: Watch, run: RunId, summary: FlowSummary) -> None:
     """A run that has come to its end is closed in the store; one that waits or was interrupted stays open."""
     if summary.verdict in ("done", "failed"):
         with contextlib.suppress(Refused):  # its deadline was quicker
@@ -550,8 +551,8 @@ def graph(
     context: Storeless,
 ) -> None:
     """Draw a flow: its steps in the order in which they run, what each needs, and the longest path."""
-    from allswell.flows.graph import lay_out
-    from allswell.views.flow import GraphShape, PictureShape
+    from allswell.flows.graph import FlowGraph, lay_out
+    from allswell.views.flow import PictureShape
 
     flow, _ = read_file(file)
     layout = lay_out(flow)
@@ -561,7 +562,7 @@ def graph(
         if svg != "-":
             context.say(PictureShape(svg, len(nodes)), f"{svg}: {len(nodes):,} steps")
         return
-    context.say(GraphShape.of(flow, layout), lambda: _told(flow, nodes))
+    context.say(FlowGraph(flow.name, flow.timeouts.flow, nodes), lambda: _told(flow, nodes))
 
 
 def _picture(file: str, flow: Flow, layout: FlowLayout) -> None:

@@ -77,7 +77,6 @@ def receipts(
     context: CliContext,
 ) -> None:
     """List receipts, the newest last: of attempts that did not end well, or left work on a branch."""
-    from allswell.views.fields import millis
     from allswell.views.receipt import ReceiptsShape
 
     found = typed_in(context.beside(context.artifacts.receipts(task, limit=limit)).receipts[::-1])
@@ -87,7 +86,7 @@ def receipts(
             one.receipt_id,
             one.name,
             _status(one),
-            when(millis(one.ended_at), now),
+            when(one.ended_at, now),
             str(len(one.changed) + one.changed_more or ""),
             one.reason,
         ]
@@ -124,7 +123,6 @@ def _status(receipt: ReceiptShape) -> str:
 
 
 def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
-    from allswell.views.fields import millis
 
     now = time_ns() // 1_000_000
     used = receipt.used
@@ -135,7 +133,7 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
             ("receipt", f"{paint(plain(receipt.name), 'bold')}  {receipt.receipt_id}"),
             ("status", paint(_status(receipt), "warn")),
             ("attempt", f"{receipt.attempt} of {receipt.task_id}, by {plain(receipt.agent_id)}"),
-            ("ended", when(millis(receipt.ended_at), now)),
+            ("ended", when(receipt.ended_at, now)),
             ("command", plain(shlex.join(receipt.argv))),
             ("in", plain(receipt.cwd)),
             ("session", plain(receipt.session or "")),
@@ -157,7 +155,7 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
     if receipt.verification is not None:
         parts.append(_verification(receipt.verification))
     if receipt.evidence:
-        lines = [f"{one.sign.value}, after {one.after_ms / 1_000:.1f} s: {plain(one.what)}" for one in receipt.evidence]
+        lines = [f"{one.sign.value}, after {one.at / 1_000:.1f} s: {plain(one.what)}" for one in receipt.evidence]
         parts.append(f"{paint('evidence', 'dim')}\n" + block("\n".join(lines), "  "))
     if receipt.changed:
         lines = [f"  {change.how} {plain(change.path)}" for change in receipt.changed[:_FILES]]
@@ -215,7 +213,7 @@ def recover(
         raise Refused("no_snapshot", text, where="TASK", hint=hint)
     from allswell.runtime.receipts import Receipts
     from allswell.runtime.workspace.recover import recover as give_back
-    from allswell.views.fields import copied
+    from allswell.views.fields import as_shape
 
     stored = Receipts(context.home / "receipts").find(receipt.path if what.endswith(".json") else receipt.receipt_id)
     if stored is None or stored.receipt.snapshot is None:
@@ -225,7 +223,7 @@ def recover(
     if apply:
         _check_place(context, snapshot)
     done = give_back(snapshot, into=into, apply=apply)
-    context.say(RecoverShape(None, kept, copied(done, RecoveryShape)), _given_back(done))
+    context.say(RecoverShape(None, kept, as_shape(done, RecoveryShape)), _given_back(done))
 
 
 def _check_place(context: CliContext, snapshot: Snapshot) -> None:

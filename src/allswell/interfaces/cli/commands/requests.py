@@ -226,10 +226,10 @@ def decline(
     context: CliContext,
 ) -> None:
     """Decline a request to you; the agent that asked is told at once."""
-    from allswell.views.lease import DeclinedShape
+    from allswell.views.lease import RespondedShape
 
     inbox_work(context, (agent, role), "which agent", lambda inbox: inbox.decline(request, reason))
-    context.say(DeclinedShape(request), f"{request} is declined")
+    context.say(RespondedShape(request), f"{request} is declined")
 
 
 def _answer_of(given: str | None) -> object:

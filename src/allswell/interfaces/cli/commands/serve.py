@@ -337,7 +337,7 @@ def list_keys(
 ) -> None:
     """List valid keys and their rights."""
     from allswell.domain.access.key import is_over
-    from allswell.views.settings import KeysShape
+    from allswell.views.settings import KeyShape, KeysShape
 
     async def work(watch: Watch) -> tuple[list[Key], Millis]:
         from allswell.engine.access.keys import Keyring
@@ -346,7 +346,7 @@ def list_keys(
         return [key for key in await Keyring(watch).all() if all_ or not is_over(key, now)], now
 
     found, now = context.run(work, sweeping=False)
-    shape = KeysShape.of(found, now)
+    shape = KeysShape([KeyShape.of(key, now) for key in found])
     rows = []
     for key, shown in zip(found, shape.keys, strict=True):
         until = "" if key.expires_at is None else when(key.expires_at, now)

@@ -93,7 +93,7 @@ def config(
     settings = look(flags=_flags(context)).without("all", "figures", "agents", "sinks")
     rows = settings.explain() if name is None else _named(settings, name)
     words = _all if name is None else _rows if len(rows) > 1 else _one
-    context.say(SettingsShape.of(settings, rows), lambda: words(settings, rows))
+    context.say(SettingsShape(rows, settings.files, settings.strangers), lambda: words(settings, rows))
 
 
 def doctor(*, context: CliContext) -> None:

@@ -29,9 +29,9 @@ from allswell.interfaces.cli.rendering import (
     typed_here,
     when,
 )
-from allswell.views.fields import millis
 
 if TYPE_CHECKING:
+    from allswell.domain.agents.cost import Spent
     from allswell.domain.run.run import Run
     from allswell.store.views import Views
     from allswell.views.attempt import AttemptShape, ProofShape
@@ -146,8 +146,8 @@ def _task_text(shown: ShownTaskShape, now: int) -> str:
             [
                 str(ended.token),
                 ended.agent_id,
-                when(millis(ended.granted_at), now),
-                short(millis(ended.ended_at) - millis(ended.granted_at)),
+                when(ended.granted_at, now),
+                short(ended.ended_at - ended.granted_at),
                 dollars(ended.cost_usd, estimated=ended.cost_estimated) if shown.spent.attempts else "",
                 outcome(ended.outcome, ended.detail) + _came_late(ended),
             ]
@@ -177,13 +177,13 @@ def dollars(amount: float | None, *, estimated: bool = False) -> str:
     return shown(None if amount is None else round(amount * USD), estimated=estimated)
 
 
-def cost_of(spent: SpentShape, limit: float | None = None, max_tokens: int | None = None) -> str:
+def cost_of(spent: Spent | SpentShape, limit: float | None = None, max_tokens: int | None = None) -> str:
     """What attempts have cost, in words; empty where nobody said anything and nothing limits it."""
     if not spent.attempts and limit is None and max_tokens is None:
         return ""
     most = "" if limit is None else f" of at most {dollars(limit)}"
     cost = f"{dollars(spent.cost_usd, estimated=spent.estimated > 0)}{most}"
-    known = [count for count in (spent.tokens_in, spent.tokens_out) if count is not None]
+    known = [count for count in (spent.given, spent.written) if count is not None]
     if max_tokens is not None:
         return f"{cost}, {sum(known):,} of at most {max_tokens:,} tokens"
     return f"{cost}, {sum(known):,} tokens" if known else cost
@@ -194,7 +194,7 @@ def _facts(shown: ShownTaskShape, now: int) -> str:
 
     task = shown.task
     extra = about(task, now)
-    since = "" if task.granted_at is None else f", for {short(now - millis(task.granted_at))}"
+    since = "" if task.granted_at is None else f", for {short(now - task.granted_at)}"
     held = "" if task.agent_id is None else f"{plain(task.agent_id)}, token {task.token}{since}"
     warning = shown.attempts[-1].warning if shown.attempts else ""
     limit = "no limit" if task.timeout_ms is None else f"{length(task.timeout_ms)} for each attempt"
@@ -216,8 +216,8 @@ def _facts(shown: ShownTaskShape, now: int) -> str:
             ("retry of", task.retry_of_id or ""),
             ("retried as", task.retried_as_id or ""),
             ("dismissed", f"by {plain(task.dismissed_by)}" if task.dismissed_by else ""),
-            ("submitted", when(millis(task.created_at), now)),
-            ("ended", "" if task.ended_at is None else when(millis(task.ended_at), now)),
+            ("submitted", when(task.created_at, now)),
+            ("ended", "" if task.ended_at is None else when(task.ended_at, now)),
             ("notes", "\n".join(map(harmless, shown.notes))),
         ]
     )
@@ -262,10 +262,10 @@ async def _run_text(views: Views, shown: ShownRunShape, now: int) -> str:
     words = pairs(
         [
             ("run", f"{paint(plain(run.name), 'bold')}  {run.run_id}"),
-            ("opened", when(millis(run.created_at), now)),
+            ("opened", when(run.created_at, now)),
             ("went on", "" if not earlier else f"{when(last.created_at, now)}, in {last.id}"),
             ("limit", limit_of(last, waited_for(last, await views.view_questions()), now)),
-            ("ended", "" if run.ended_at is None else f"{when(millis(run.ended_at), now)}: {plain(run.reason or '')}"),
+            ("ended", "" if run.ended_at is None else f"{when(run.ended_at, now)}: {plain(run.reason or '')}"),
             ("tasks", states or "none"),
             ("cost", cost_of(run.spent)),
         ]
@@ -384,7 +384,7 @@ def question_text(question: QuestionShape, name: str, now: int) -> str:
     """A question in words, with what to type."""
     asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
     seen = f", dismissed by {plain(question.dismissed_by)}" if question.dismissed_at is not None else ""
-    asked = f"asked{asker} {when(millis(question.asked_at), now)}{seen}"
+    asked = f"asked{asker} {when(question.asked_at, now)}{seen}"
     head = f"{paint(question.question_id, 'bold')}  {plain(name)}, {asked}"
     lines = [sentence(head), block(question.text, "  ")]
     if question.closed_at is not None:
@@ -400,7 +400,7 @@ def question_text(question: QuestionShape, name: str, now: int) -> str:
 
 def _closed(question: QuestionShape, now: int) -> str:
     """How a question ended."""
-    moment = when(now if question.closed_at is None else millis(question.closed_at), now)
+    moment = when(now if question.closed_at is None else question.closed_at, now)
     if question.choice == "withdrawn":
         return f"→ withdrawn {moment}: its task ended without an answer"
     by = f" by {question.answered_by}" if question.answered_by else ""

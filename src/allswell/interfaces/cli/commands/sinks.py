@@ -172,8 +172,8 @@ def run(name: Name = None, *, context: CliContext) -> None:
 
     from allswell.interfaces.notifications.follower import make_sink, posting_of, run_sinks
     from allswell.interfaces.notifications.webhook import deliver_requests
+    from allswell.timing.moment import moment
     from allswell.views.commands import SaidShape
-    from allswell.views.fields import moment
 
     context.for_humans("sinks run")  # what sends alerts signs links that answer questions
     chosen = {} if name is None and not context.settings.sinks else _chosen(context, name)
@@ -276,7 +276,7 @@ def deliveries(
 ) -> None:
     """List messages that sinks have not delivered yet, or have given up."""
     from allswell.domain.notify.delivery import DeliveryFilter
-    from allswell.views.delivery import DeliveriesShape
+    from allswell.views.delivery import DeliveriesShape, DeliveryShape
 
     async def work(views: Views) -> tuple[list[Delivery], int]:
         which = DeliveryFilter(sink, given_up=True if given_up else None, limit=limit)
@@ -289,7 +289,7 @@ def deliveries(
     words = table(_COLUMNS, [_row(one, now) for one in found], styled=2)
     if any(one.given_up for one in found):
         words += in_words("\n`allswell deliveries retry` tries them again; `allswell deliveries drop` drops them.")
-    context.say(DeliveriesShape.of(found), words)
+    context.say(DeliveriesShape([DeliveryShape.of(one) for one in found]), words)
 
 
 _COLUMNS = (

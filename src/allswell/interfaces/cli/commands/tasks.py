@@ -15,7 +15,6 @@ from allswell.interfaces.cli.context import CliContext
 from allswell.interfaces.cli.options import Argument, Option
 from allswell.interfaces.cli.registry import DECIDING, LOOKING, Commands
 from allswell.interfaces.cli.rendering import Column, in_words, paint, short, table, typed_here, when
-from allswell.views.fields import millis
 
 if TYPE_CHECKING:
     from allswell.domain.task.model import TaskRow
@@ -130,8 +129,8 @@ def about(task: TaskShape, now: int, names: Mapping[str, str] = {}) -> str:
     if task.state == "held":
         share = "" if task.progress is None else f"{task.progress:.0%}"
         said = task.note and f"“{task.note}”"
-        heard = "" if task.checkin_at is None else f"heard {when(millis(task.checkin_at), now)}"
-        limit = "no limit" if task.deadline is None else f"limit {when(millis(task.deadline), now)}"
+        heard = "" if task.checkin_at is None else f"heard {when(task.checkin_at, now)}"
+        limit = "no limit" if task.deadline is None else f"limit {when(task.deadline, now)}"
         return ", ".join(part for part in (share, said, heard, limit) if part)
     if task.state == "waiting":
         waits = task.waits_for
@@ -142,7 +141,7 @@ def about(task: TaskShape, now: int, names: Mapping[str, str] = {}) -> str:
         more = [f"{len(needed) - 1} more"] if len(needed) > 1 else []
         return ", ".join(["for a human"] * asked + first + more)
     if task.state == "delayed" and task.due_at is not None:
-        due = millis(task.due_at)
+        due = task.due_at
         return f"until {when(due, now)}" if due <= now else f"ready {when(due, now)}"
     return task.reason or ""
 
@@ -259,10 +258,10 @@ def runs(limit: Limit = _PAGE, *, context: CliContext) -> None:
     listed, limits, now = context.look(work, or_empty=True)
     rows = []
     for run in listed.runs:
-        ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(millis(run.ended_at), now)}"
+        ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
         cost = show.dollars(run.spent.cost_usd, estimated=run.spent.estimated > 0) if run.spent.attempts else ""
         flow = "flow" if run.flow_run_id == run.run_id else run.flow_run_id or ""
-        opened = when(millis(run.created_at), now)
+        opened = when(run.created_at, now)
         rows.append([run.run_id, run.name, opened, limits.get(run.run_id, ""), ended, cost, flow])
     none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
     context.say(listed, table(_RUN_COLUMNS, rows) if rows else context.none(none))

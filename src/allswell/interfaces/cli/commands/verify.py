@@ -86,9 +86,9 @@ async def done_verified(context: CliContext, holder: StoreHolder, result: object
 def tell_verified(context: CliContext, checked: Verification, followed: AfterCheck) -> None:
     """What came of the verification of a command under watch, for whoever sits before it."""
     from allswell.views.attempt import VerificationShape
-    from allswell.views.fields import copied
+    from allswell.views.fields import as_shape
 
-    came = copied(checked, VerificationShape)
+    came = as_shape(checked, VerificationShape)
     count = f"{followed.failed} of {followed.most}"
     then = {"accept": "", "mend": f"; sent back, {count}"}.get(followed.follows.value, f", {count}")
     context.remark(f"allswell: {plain(came.says)}{then}")

@@ -139,13 +139,14 @@ def session(
     """
     from allswell.runtime.supervisor.presence import SaidSession, report_session
     from allswell.views.agent import SessionShape
+    from allswell.views.fields import as_shape
 
     context.for_humans("session")
     report = SaidSession(client, id, str(Path.cwd()), pid, kind, text or kind)
     listed = context.run(lambda watch: report_session(watch, change, report), sweeping=False)
     if listed is None:
         raise Refused("no_session", f"there is no such session: process {pid} on this machine, {plain(id)!r}", where="")
-    context.say(SessionShape.of(listed), f"{listed.agent}: {change}")
+    context.say(as_shape(listed, SessionShape), f"{listed.agent}: {change}")
 
 
 def add_to(app: Commands) -> None:
@@ -237,18 +238,14 @@ def claim(
 
 def told_claim(claim: ClaimShape) -> str:
     """A claimed task in words, with what to type next."""
-    from allswell.views.fields import millis
-
     task, token = claim.task, claim.token
     answers = [] if claim.handover is None else claim.handover.answers
     payload = bytes(task.payload).decode()
     limit = "none"
     if claim.deadline is not None and claim.remaining_ms is not None:
-        deadline = millis(claim.deadline)
-        limit = when(deadline, deadline - claim.remaining_ms)
+        limit = when(claim.deadline, claim.deadline - claim.remaining_ms)
     needs = [
-        f"{harmless(need.name or need.task_id)} was {need.outcome}: {harmless(need.reason)}"
-        for need in task.needs_ended
+        f"{harmless(need.name or need.task)} was {need.outcome}: {harmless(need.reason)}" for need in task.needs_ended
     ]
     shown = pairs(
         [
