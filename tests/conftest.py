@@ -87,8 +87,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two on each core: tests wait for disks, servers and processes for longer than they compute."""
-    return 2 * (os.cpu_count() or 1)
+    """Three on each core: tests wait for disks, servers and processes for longer than they compute."""
+    return 3 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session", autouse=True)
