@@ -204,9 +204,8 @@ class RunLookup:
 # Which task is meant where a need is named: by its id, as a fellow, or as the only task of that name.
 #
 # In this order. An id is what a store has under it. Fellows are tasks that are handed over together; the first of a
-# name
-# is meant. Otherwise it is the only task in the store that has the name, open or ended; if there are several, or none,
-# the error lists them, or names the nearest.
+# name is meant. Otherwise it is the only task in the store that has the name, open or ended; if there are several, or
+# none, the error lists them, or names the nearest.
 
 _ID = re.compile(f"t_{SPELLED}")
 
@@ -260,10 +259,9 @@ def with_found(new: NewTask, found: Mapping[str, TaskId]) -> NewTask:
 # Any number of tasks, handed over in parcels: all are looked at before the first is.
 #
 # So a mistake in task 900,000 leaves nothing behind. A parcel is accepted whole or not at all. Of very many, no more
-# than
-# a parcel is held at once: they are gone through twice, once to check and once to submit, and kept are only the names
-# that others need and a mark for each key. That works as long as a task needs only those before it; where it needs one
-# behind it, the order is found among all of them, and they are held.
+# than a parcel is held at once: they are gone through twice, once to check and once to submit, and kept are only the
+# names that others need and a mark for each key. That works as long as a task needs only those before it; where it
+# needs one behind it, the order is found among all of them, and they are held.
 
 Fields = Mapping[str, Any]
 PARCEL = 1_000

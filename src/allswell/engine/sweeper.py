@@ -345,9 +345,9 @@ class Sweeper:
 
 # Settling a store on the wall clock as it is, after that was set: one chunk of the walk at a time (docs/adr/0033).
 #
-#     begin     say by how much every moment is off, and that settling is under way: from now on the time is not given
-# out     a chunk   move the rows of the next owners of timers, and say how far that has got, in one transaction     the
-# end   move the services, tell the journal, say that it is over: time goes on
+#     begin     write by how much every moment is off, and that settling has begun: from now on no time is given out
+#     a chunk   move the rows of the next owners of timers, and write how far that has got, in one transaction
+#     the end   move the services, write to the journal and that settling is over: time goes on
 #
 # Any process may do any of these steps, after any other. Two that do the same one at once meet in the word that says
 # how far it has got: one of them finds it changed and decides again.

@@ -64,9 +64,8 @@ from allswell.timing.loops import OwnLoop
 # Following the journal: every event once, in order, from where one left off.
 #
 # A follower with a name has a durable cursor. Its handler is called with events in order; the cursor moves on when it
-# has
-# returned, so an event is delivered at least once: after a crash the last few may come again, with the same positions.
-# A handler that fails is called again with the same events after a pause; other followers go on.
+# has returned, so an event is delivered at least once: after a crash the last few may come again, with the same
+# positions. A handler that fails is called again with the same events after a pause; other followers go on.
 
 CHUNK = 500
 log = logging.getLogger(__name__)

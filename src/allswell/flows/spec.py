@@ -157,10 +157,9 @@ def text_of(value: object) -> str:
 #     {{ run.id }}               also {{ run.base }} and {{ run.folder }}
 #
 # There are no expressions: a value is looked up and put in, and what it holds is never read again. A command's words
-# are
-# split before values are put in, so that no value can become two words, or an option, by the spaces in it. A value that
-# stands alone keeps its type where a type can be kept (the inputs of a Python function); within a text it becomes text.
-# `{{{{` stands for two braces.
+# are split before values are put in, so that no value can become two words, or an option, by the spaces in it. A value
+# that stands alone keeps its type where a type can be kept (the inputs of a Python function); within a text it becomes
+# text. `{{{{` stands for two braces.
 
 OPEN, CLOSE = "{{", "}}"
 _REFERENCE = re.compile(r"\s*([A-Za-z_]+(?:\.[A-Za-z0-9_-]+)+)\s*", re.ASCII)

@@ -22,9 +22,8 @@ from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
 # What is said through an attempt's socket: one JSON object a line, and one line in answer.
 #
 # A word says the attempt's secret, and may name the task and the token it is meant for; one that names another lease
-# than
-# the socket's is refused. What comes from an agent is data: it is decoded into these shapes or refused, and no message
-# may be larger than `LONGEST`.
+# than the socket's is refused. What comes from an agent is data: it is decoded into these shapes or refused, and no
+# message may be larger than `LONGEST`.
 
 KEPT = "kept"
 """The state after a last word that could not be told to the store yet: it is on disk, and told when that is back."""

@@ -27,15 +27,13 @@ from allswell.timing.scopes import Scope, end_of, expire, run
 # Threads for calls that block: one that does not come back is given up, and its slot is taken by a new thread.
 #
 # Python cannot stop a thread. A call that is given up runs on in a thread that no longer counts: its result goes
-# nowhere,
-# its scope is fenced, and the next call in the queue starts in its place. The threads are daemons, so that one that
-# hangs does not keep the process from ending.
+# nowhere, its scope is fenced, and the next call in the queue starts in its place. The threads are daemons, so that one
+# that hangs does not keep the process from ending.
 #
 # A call is not handed to a thread of its own: it waits in one queue, and one worker is called, who takes it and calls
-# the
-# next worker only if more is waiting. So calls that block run each in a thread, as many as there are slots; and those
-# that are over in no time are done by the first worker before the next has even woken up, which costs more than they
-# do.
+# the next worker only if more is waiting. So calls that block run each in a thread, as many as there are slots; and
+# those that are over in no time are done by the first worker before the next has even woken up, which costs more than
+# they do.
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -85,9 +85,8 @@ def attempts_that_fit() -> tuple[int, int]:
 # killed supervisor needs. It is for programs of ours alone: a library has no business to change its host.
 #
 # A process that we start can be read until it has marked itself, and an agent of the same user can end it as often as
-# it
-# likes to see it started again. So it begins with nothing that could be a secret (`harmless`), and gets the rest by a
-# pipe.
+# it likes to see it started again. So it begins with nothing that could be a secret (`harmless`), and gets the rest by
+# a pipe.
 
 _PR_SET_DUMPABLE = 4
 _HARMLESS = frozenset(("HOME", "LANG", "LANGUAGE", "PATH", "TERM", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV"))

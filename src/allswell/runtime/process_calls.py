@@ -39,9 +39,8 @@ from allswell.timing.scopes import Scope, current, end_of, expire, run
 # What a process of ours answers, through a pipe that nobody but it was given.
 #
 # Plain values travel as JSON. What JSON cannot say as it is (an error, a tuple, an object) travels as a pickle: it
-# comes
-# from a function of the same program, by a way that nobody else can write to, and not through a file that others could
-# put in its place. The length comes first, so that half an answer is none, and an answer is bounded.
+# comes from a function of the same program, by a way that nobody else can write to, and not through a file that others
+# could put in its place. The length comes first, so that half an answer is none, and an answer is bounded.
 
 MOST = 1 << 28
 """Bytes of an answer."""

@@ -22,9 +22,8 @@ from allswell.store.trusted import user_folder
 # How much a settings file may hold before it is read at all.
 #
 # The reader of TOML in the standard library takes a minute for a name of a thousand parts, and the whole stack for a
-# list
-# of a thousand lists. No settings are like that, so a file that is gets a clear answer instead of a long wait. What is
-# looked at here is seen in one pass over the text, with strings and comments left out.
+# list of a thousand lists. No settings are like that, so a file that is gets a clear answer instead of a long wait.
+# What is looked at here is seen in one pass over the text, with strings and comments left out.
 
 LARGEST = 1 << 18
 """Characters."""

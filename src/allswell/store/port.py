@@ -53,16 +53,15 @@ from allswell.store.views import Outbox, RunHints
 #
 # What follows from that for a store (`Calls`, a part of its port):
 #
-# -   Telling is off the write path. A call is sent after the commit it is about, by a thread of its own or, after a
-#     quiet
-#     while, right behind the commit (docs/adr/0028). On PostgreSQL a transaction that notifies takes a lock of the
-# whole     cluster while it commits; a deciding one never does.
-# -   Telling never waits and never fails. Calls that pile up are merged into one; a receiver that is slow, gone or full
-#     is skipped.
+# - Sending is off the write path. A call is sent after the commit it is about, by a thread of its own or, where none
+#   was sent for a while, right behind the commit (docs/adr/0028). On PostgreSQL a transaction that notifies locks the
+#   whole cluster while it commits; a deciding transaction never notifies.
+# - Sending never waits and never fails. Calls that pile up are merged into one; a receiver that is slow, gone or full
+#   is skipped.
 # - A process gets no call about what it did itself.
-# -   A hearer that may have missed something (it has just begun to hear, or was cut off) is called once, with
-#     `LOOK_AGAIN`.
-# -   A store that has no way to reach other processes does nothing at all.
+# - A receiver that may have missed something (it has just begun to listen, or was cut off) is called once, with
+#   `LOOK_AGAIN`.
+# - A store that has no way to reach other processes does nothing at all.
 
 
 class Wakeup(msgspec.Struct, frozen=True, array_like=True):
@@ -185,9 +184,11 @@ class Lock(msgspec.Struct, frozen=True):
     shared: bool = False
     skip: bool = False  # only those free at once; of tasks, and then their leases follow them
     fresh: bool = False
-    """Nothing has these ids unless this unit of work is done a second time, and nothing else is locked. A store far
-    away need not look: it may go by the clock as it saw it last, and `RowConflict` tells of the second time. If the
-    answer to such a commit is lost it may call that `Unavailable`: to do it again is to find out."""
+    """These ids are new: rows have them only if this unit of work was committed before and is now repeated.
+
+    A unit with such a lock locks nothing else. A remote store need not look for the rows, and may use the last clock
+    reading that it has; a repetition then fails with `RowConflict`. If the answer to such a commit is lost, the store
+    may raise `Unavailable`: the caller repeats the unit, and so learns whether the first one was committed."""
 
 
 class RowRequest(msgspec.Struct):
@@ -206,7 +207,7 @@ class RowRequest(msgspec.Struct):
     bars: Sequence[TaskId] = ()
     expenses: Sequence[TaskId] = ()  # what the attempts at these have cost
     health: Sequence[str] = ()  # agents, by their names in the settings
-    whole: bool = False  # a store that has all rows of a task at hand may give it as a case instead
+    whole: bool = False  # a store that has all rows of a task in memory may give them in `cases` instead
 
 
 class Rows(msgspec.Struct):
@@ -244,7 +245,7 @@ class RowChanges(msgspec.Struct):
     new_services: list[ServiceRow] = msgspec.field(default_factory=list)
     services: list[ServiceRow] = msgspec.field(default_factory=list)
     new_agents: list[Agent] = msgspec.field(default_factory=list)
-    """Of agents without a record: two that count a first miss at once must not both begin at one."""
+    """Of agents that had no record: two processes that count an agent's first missed request must not both write 1."""
     agents: list[Agent] = msgspec.field(default_factory=list)  # put
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)
     new_health: list[tuple[str, AgentRecord]] = msgspec.field(default_factory=list)
@@ -268,14 +269,14 @@ class RowChanges(msgspec.Struct):
     """Where task and token still match, else it is a `Bug`; `deadline` can change, and all from `judged` on."""
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
-    late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only what came after changes
+    late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only `late` and `afterwards` change
     expenses: list[ExpenseRow] = msgspec.field(default_factory=list)  # put; their tasks are locked
     new_spreads: list[Fanout] = msgspec.field(default_factory=list)
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     at: Millis = Millis(0)  # the `now` of the decisions, stamped on the events
     cases: dict[TaskId, TaskAggregate] = msgspec.field(default_factory=dict)
-    """How every task that is touched then stands, or nothing: a store may keep them, to spare reading them."""
+    """Every task that was touched, as it is after these changes; a store may keep them in memory to save a read."""
     moved: ClockMoveWrites | None = None  # on a store that goes by this machine's clock
 
     def kept_with_task(self) -> dict[TaskId, Attempt]:
@@ -312,7 +313,11 @@ class Transaction(WakeupSender, RunHints, Protocol):
         ...
 
     async def now(self) -> Millis:
-        """The store's clock, read now; never less than it was before, unless all was settled. `SetBack` before that."""
+        """The store's clock, read now.
+
+        It never goes back, except after the store was moved to a clock that was set (`engine/sweeper.py`); until that
+        is done, reading it raises `SetBack`.
+        """
         ...
 
     async def lock_and_read(self, locks: Sequence[Lock], wanted: RowRequest) -> tuple[Millis, Rows]:
@@ -339,7 +344,7 @@ class Transaction(WakeupSender, RunHints, Protocol):
     ) -> Sequence[TaskId]:
         """Lock up to `count` claimable tasks of these lanes, best rank first, skipping locked ones.
 
-        With an agent, tasks it is barred from are left out; those of the runs `outside` which it looks, too.
+        With an agent, tasks that it is barred from are left out, and so are all tasks of the runs in `outside`.
         """
         ...
 
@@ -445,9 +450,8 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 # the row is still that one: it compares, and knows no rule.
 #
 # What makes it safe is that it may always decline: whatever is not plain (a lease that is not what it was, a row that
-# is
-# there already, a connection that breaks) is left to the long way, which says who is refused, and why, and recognises a
-# step that was recorded after all.
+# is there already, a connection that breaks) is left to the long way, which says who is refused, and why, and
+# recognises a step that was recorded after all.
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -464,7 +468,7 @@ Decide = Callable[[LeaseRow, Millis], Recorded | None]
 
 @runtime_checkable
 class FastStepWriter(Protocol):
-    """A store that knows one."""
+    """A store that can record a step of a flow in one commit, as described above."""
 
     async def record(self, believed: LeaseRow, decide: Decide) -> bool:
         """As `record_here`, for an event loop: it waits for a thread of the store's, and for nothing else."""

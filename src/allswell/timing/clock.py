@@ -4,11 +4,11 @@
 operator, a suspend). `monotonic` says how long something took and is what waiting uses; it never goes back,
 stands still while the machine sleeps, and means nothing on another machine or after a reboot. `boottime` is
 the same, but goes on while the machine sleeps. A difference between two readings of one clock is a duration; a
-difference between two clocks is not, except to notice what became of them: a wall that has moved against `boottime`
-was set, and a `boottime` that has moved against `monotonic` counts how long the machine slept.
+difference between two clocks is not, but a change of it tells something: a wall clock that has moved against `boottime`
+was set, and a `boottime` that has moved against `monotonic` shows how long the machine slept.
 
-All are whole milliseconds. Who needs the time takes a `Clock`, so that tests can hand in one that obeys
-them (`allswell.testing.loop.VirtualClock`).
+All are whole milliseconds. Code that needs the time takes a `Clock`: so tests can pass one that they control
+(`allswell.testing.loop.VirtualClock`), and a clock that was set is noticed in one place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Clock(Protocol):
         ...
 
     def boottime(self) -> int:
-        """As `monotonic`, and those in which the machine slept (CLOCK_BOOTTIME)."""
+        """Milliseconds as `monotonic` counts them, and also those in which the machine slept (CLOCK_BOOTTIME)."""
         ...
 
 
@@ -61,7 +61,7 @@ class SystemClock:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // _NS_PER_MS
 
     def boottime(self) -> int:
-        """As `monotonic`, and those in which the machine slept (CLOCK_BOOTTIME)."""
+        """Milliseconds as `monotonic` counts them, and also those in which the machine slept (CLOCK_BOOTTIME)."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
@@ -74,21 +74,20 @@ class MachineClocks:
         self._of_server = of_server
         """Whether the store goes by a server's clock, which nothing here can set."""
         self.ahead, self.slept = self.distances()
-        """How far the wall was ahead of the boottime when that was last looked at, where another figure means that it
-        was set; and how long the machine had slept by then."""
+        """The distances that were last taken into account; whoever has settled a jump puts the new ones here."""
 
     def distances(self) -> tuple[int, int]:
-        """How far the wall is ahead, and how long the machine has slept."""
+        """How far the wall clock is ahead of `boottime`, and how long the machine has slept since it was started."""
         now = look_at(self._clock)
         return now.wall - now.boottime, now.boottime - now.monotonic
 
     def far(self, one: int, other: int) -> bool:
-        """Whether two such figures are further apart than clocks drift."""
+        """Whether two such distances differ by more than clocks drift."""
         return abs(one - other) > self._tolerated
 
     @property
     def jumped(self) -> bool:
-        """Whether they have come apart since the last look: that must be settled before limits count."""
+        """Whether the wall clock was set or the machine slept since; the store must be settled before limits count."""
         if self._of_server:
             return False
         ahead, slept = self.distances()
@@ -96,7 +95,7 @@ class MachineClocks:
 
 
 class PausableClock:
-    """A clock that can be made to stand: what is judged by it does not count while something is stopped."""
+    """A clock that can be stopped: limits that are measured by it use up no time while a command is stopped."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -134,14 +133,14 @@ class PausableClock:
         return self._last
 
     def boottime(self) -> int:
-        """As `monotonic`, and those in which the machine slept or this stood."""
+        """Milliseconds as `monotonic` counts them, and also those in which the machine slept or this clock stood."""
         return self._clock.boottime()
 
 
 def this_machine() -> str | None:
-    """Whose monotonic clock this is: the machine since it was started, and the namespace that may shift it.
+    """An id of this machine's monotonic clock: of this boot, and of the time namespace, which may shift the clock.
 
-    Readings of two processes can be compared where this is the same. None where the system does not tell.
+    Readings of two processes can be compared where both have the same id. None where the system does not tell.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as told:  # noqa: PTH123 - read at every start

@@ -634,11 +634,10 @@ async def pause(ms: float, *, why: str = "") -> None:
 # Calls whose end is promised: the body is a task of its own, which can be given up.
 #
 # `async with` ends what obeys. A body that swallows its cancel, or waits for something that does, holds its block for
-# as
-# long as it likes, and nothing in Python can change that. `run` keeps the caller apart from the body: at the deadline
-# the body is cancelled, and again at every third of the grace; at the end of the grace the caller goes on. What is left
-# behind is fenced (it can enter no scope any more, and its result goes nowhere), counted, named in a warning, and still
-# cancelled now and then, for as long as it runs.
+# as long as it likes, and nothing in Python can change that. `run` keeps the caller apart from the body: at the
+# deadline the body is cancelled, and again at every third of the grace; at the end of the grace the caller goes on.
+# What is left behind is fenced (it can enter no scope any more, and its result goes nowhere), counted, named in a
+# warning, and still cancelled now and then, for as long as it runs.
 #
 # The caller may be cancelled too, by anybody. The cancel is passed on to the body once, unless the deadline has told it
 # already, and the wait for it is bounded in the same way.

@@ -356,9 +356,8 @@ def _of(cursor: psycopg.Cursor[Any]) -> HandlerConnection:
 # The connection that an async handler is given: an async view of one that the worker holds.
 #
 # Two psycopg objects stand over one connection of libpq, and only one of them is used at a time: the async one while
-# the
-# handler runs, the other before and after. So there is one pool, one reader and one way to end a message for both kinds
-# of handlers. The rules are those of `connection`.
+# the handler runs, the other before and after. So there is one pool, one reader and one way to end a message for both
+# kinds of handlers. The rules are those of `connection`.
 
 
 class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):

@@ -28,8 +28,8 @@ from allswell.domain.task.submit import NAME_MAX
 
 PATH = "/answer/"
 """Where a link leads, before its token."""
-LINK_SECRET = "links.secret"  # noqa: S105 - under this word it is kept
-"""The secret stands among the watch's own words, under this one; it is shown to no key."""
+LINK_SECRET = "links.secret"  # noqa: S105 - a name, not the secret
+"""The name of the secret among the values that the store keeps for Allswell itself; no API key can read it."""
 VALID_FOR = 24 * 3_600_000
 """Milliseconds for which a link works, from when its alert is sent."""
 TOKEN_MOST = 1_024
@@ -53,13 +53,13 @@ BY_LINK = frozenset(
     )
 )
 """What a link may do: the work goes on, with or without words, or waits. A new act is barred until it is named here."""
-_NOT_OF: dict[str, frozenset[AnswerAction]] = {
-    BUDGET: frozenset((AnswerAction.PROBE,)),  # as much may be spent again
-    AGENT_REPEATS: frozenset((AnswerAction.RETRY,)),  # what it repeats counts as progress from then on
+_BARRED_IN: dict[str, frozenset[AnswerAction]] = {
+    BUDGET: frozenset((AnswerAction.PROBE,)),  # it would let the same amount be spent again
+    AGENT_REPEATS: frozenset((AnswerAction.RETRY,)),  # it would let the repeated calls count as progress
 }
-"""What an act means for a limit or for cost where a question is of this kind."""
-_ALLOWS = (ALLOW_ONCE.key,)
-"""Options that allow a call in an attempt that waits for it: their act only lets the attempt go on."""
+"""Acts that no link may do in questions of a kind, because there they change a limit or what may be spent."""
+_BARRED_OPTIONS = (ALLOW_ONCE.key,)
+"""Options that no link may choose although their act is harmless by itself: they allow an agent's tool call."""
 
 
 class LinkSecret(msgspec.Struct, frozen=True):
@@ -78,11 +78,11 @@ class AnswerLink(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     expires_at: Millis
     sink: str
     route: str
-    """The target of the sink: a severity, and the number of the route among those of it."""
+    """The target of the sink, such as `critical.2`: a severity, and the number of the route among that severity's."""
 
     @property
     def key(self) -> Key:
-        """The key that an answer by this link is signed with; none that anybody can show."""
+        """The key in whose name the answer is given. It exists only here: nobody can present it as an API key."""
         return Key(f"{LINKS}{self.sink}", "", (Right.OPERATOR,), Millis(0))
 
     @property
@@ -97,9 +97,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def options_by_link(question: Question) -> list[Option]:
     """The options of a question that a link may choose, as they are offered."""
-    barred = _NOT_OF.get(question.kind, frozenset())
+    barred = _BARRED_IN.get(question.kind, frozenset())
     allowed = BY_LINK - barred
-    return [option for option in in_order(question.options) if option.act in allowed and option.key not in _ALLOWS]
+    return [
+        option for option in in_order(question.options) if option.act in allowed and option.key not in _BARRED_OPTIONS
+    ]
 
 
 def takes_words(option: Option) -> bool:
@@ -108,7 +110,7 @@ def takes_words(option: Option) -> bool:
 
 
 def signed(link: AnswerLink, secret: str) -> str | None:
-    """The token of a link; None if it would be too long to be one."""
+    """The token of a link; None if it would be longer than tokens may be."""
     payload = _encode(link)
     token = urlsafe_b64encode(_mac(payload, secret) + payload).rstrip(b"=").decode()
     return token if len(token) <= TOKEN_MOST else None
@@ -146,7 +148,7 @@ def option_of_link(link: AnswerLink, question: Question | None, now: Millis) -> 
 
 
 def https_origin(url: str) -> str | None:
-    """The origin that links begin with; None where the address is not one of a whole host over TLS."""
+    """The origin that links begin with; None unless the address is https, a host and perhaps a port, and no path."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port

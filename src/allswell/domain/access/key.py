@@ -189,9 +189,8 @@ def check_holds(key: Key | None, now: Millis) -> Key:
 # keys.
 #
 # A link is for the way from a terminal to a browser on the same desk: it is short-lived, works once, and a new one
-# takes
-# the place of the one before. Using it and opening a session is one change of one record, so of two who use it at the
-# same moment one is refused.
+# takes the place of the one before. Using it and opening a session is one change of one record, so of two who use it at
+# the same moment one is refused.
 #
 # The token against forged forms (CSRF) follows from the session's secret, which no other page can read.
 

@@ -66,9 +66,8 @@ def last_words(printed: bytes, most: int = _LAST) -> str:
 # Digits within a name (`file7.c`, `test_17`) are part of the name.
 #
 # What is painted over by carriage returns is no line until it is completed, and what goes up to paint over earlier
-# lines
-# is none at all. Lines are found and bounded where bytes are read (runtime/attempt/output.py); moments are milliseconds
-# of a monotonic clock.
+# lines is none at all. Lines are found and bounded where bytes are read (runtime/attempt/output.py); moments are
+# milliseconds of a monotonic clock.
 
 LONGEST = 512
 """Bytes of a line that are looked at; of a longer one, such as a paragraph that is streamed, so many at a time."""

@@ -2,10 +2,11 @@
 
 An agent that goes round in circles prints a step of its protocol every few seconds, so every clock that goes by its
 protocol is content with it. `RepetitionFinder` hears the events of one stream (output.py) and finds such circles: from
-`repeat_limit` rounds on, what the agent prints and what its processors do is no evidence of progress (evidence.py), and
-after twice as many a human is asked. A call with other arguments, or with another answer, ends the circle at once: who
-reads one file after the other explores. Calls of Allswell itself are left out: who waits for an answer asks for it
-again and again, and check-ins are evidence of their own.
+`repeat_limit` rounds on, neither what the agent prints nor the processor time of its processes is evidence of progress
+(evidence.py); after twice as many rounds a human is asked (`runtime/attempt/control.py`). A call with other arguments,
+or with another answer, ends the circle at once: an agent that reads one file after another explores. Calls of Allswell
+itself are left out: an agent that waits for an answer asks for it again and again, and check-ins are evidence of their
+own. Circles of three or more calls are not looked for.
 
 Only digests of calls and answers are kept, of a few calls, so it costs the same whatever an agent prints.
 """
@@ -80,7 +81,7 @@ class RepetitionFinder:
         self._same = 0
         """How many steps in a row are like the last one."""
         self._in_turn = 0
-        """How many steps in a row are each like the one before the one before it."""
+        """How many steps in a row are each like the step two before: A B A B counts 4, and A B alone counts 2."""
 
     def hear(self, event: AgentEvent) -> None:
         """Take note of an event; those that are neither calls nor answers say nothing about it."""
@@ -101,8 +102,8 @@ class RepetitionFinder:
         if _is_ours(call):
             return
         try:
-            digest = replace(call, input=_what_acts(call)).digest
-        except RecursionError:  # what could just be read may be too deep to be looked at: it is like no other
+            digest = replace(call, input=_effective_input(call)).digest
+        except RecursionError:  # nested too deep to look at: such a call counts as unlike any other
             digest = ""
         known = (step.call for step in (self._last, self._before) if step is not None)
         if not digest or digest not in known:
@@ -128,19 +129,19 @@ class RepetitionFinder:
 
 
 def _is_ours(call: ToolCall) -> bool:
-    """Whether Allswell is called: to wait for an answer by asking again is no circle."""
+    """Whether it calls Allswell: asking again for an answer is no circle."""
     if _OURS.search(call.name):
         return True
     command = call.input.get("command") if isinstance(call.input, Mapping) else call.input
     return isinstance(command, str) and _OUR_COMMAND.match(command) is not None
 
 
-def _what_acts(call: ToolCall) -> object:
-    """The arguments of a call without those that agents word differently each time, and that change nothing."""
-    idle = WITHOUT_EFFECT.get(call.name, ())
-    if not isinstance(call.input, Mapping) or not idle:
+def _effective_input(call: ToolCall) -> object:
+    """The arguments of a call, without descriptions: agents word those differently each time, and they do nothing."""
+    ignored = WITHOUT_EFFECT.get(call.name, ())
+    if not isinstance(call.input, Mapping) or not ignored:
         return call.input
-    return {name: value for name, value in call.input.items() if name not in idle}
+    return {name: value for name, value in call.input.items() if name not in ignored}
 
 
 def _label(call: ToolCall) -> str:
@@ -151,7 +152,7 @@ def _label(call: ToolCall) -> str:
         about = words_of(about if key is None else about[key]) if about else ""
         if key in _PATHS and isinstance(about, str):
             about = about.rstrip("/").rpartition("/")[2] or about
-    try:  # what could just be read may be too deep to show
+    try:  # JSON that could be read may be nested too deep to be shown
         shown = " ".join(on_one_line(words_of(about)[: 4 * _ABOUT_MOST]).split())
     except RecursionError:
         shown = ""

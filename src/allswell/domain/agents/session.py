@@ -112,10 +112,9 @@ def program_of(argv: Sequence[str]) -> str:
 # --- the command ------------------------------------------------------------------------------------------------------
 #
 # Seen with Claude Code 2.1.197, Codex 0.169.0 (tests/clients/test_real_warm.py), Gemini 0.61.0 and opencode 1.18.33
-# (test_scene_trouble.py): Claude Code finds a session only
-# from the folder in which it began; both keep the id when they go on. Codex takes what is no UUID for a name, and
-# begins a new session without a word if it knows none. Options of `codex exec` count for `resume` if they stand before
-# it: few of them may stand behind it.
+# (test_scene_trouble.py): Claude Code finds a session only from the folder in which it began; both keep the id when
+# they go on. Codex takes what is no UUID for a name, and begins a new session without a word if it knows none. Options
+# of `codex exec` count for `resume` if they stand before it: few of them may stand behind it.
 
 
 class _Client(NamedTuple):

@@ -130,9 +130,8 @@ def _last(standing: EvidenceState | None, now: int) -> str:
 # ever swapped for the one that was read, so of two that start under one name one is refused.
 #
 # An owner that could not speak for so long may live all the same, cut off, and its agents with it: whoever takes its
-# name
-# takes none of its leases. And it trusts its own name for less than that (`trusted_for`), so that it claims nothing
-# more.
+# name takes none of its leases. And it trusts its own name for less than that (`trusted_for`), so that it claims
+# nothing more.
 
 PRESENCE_PREFIX = "supervisor."
 PACE = 5_000

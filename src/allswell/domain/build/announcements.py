@@ -283,10 +283,9 @@ def few_refusals(replies: Sequence[Line]) -> tuple[list[Line], int]:
 #
 # A chat server takes one message a second from each speaker and throws away what comes faster. It sends every message
 # it took back to its speaker: the echo. So one message is under way at a time, and the next one goes out a second after
-# the
-# echo of the last. Meanwhile lines gather, and those for the same place go out together, as many as fit into a message.
-# Whatever the server says in our name is therefore the echo of that one message; its text may differ, since servers
-# replace what looks like a secret.
+# the echo of the last. Meanwhile lines gather, and those for the same place go out together, as many as fit into a
+# message. Whatever the server says in our name is therefore the echo of that one message; its text may differ, since
+# servers replace what looks like a secret.
 #
 #     limited     the server said that it threw the message away: it is sent again, later each time.
 #     held        the server said until when it throws everything of ours away: it is sent again then.

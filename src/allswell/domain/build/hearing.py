@@ -317,9 +317,8 @@ def _task(component: ComponentStatus) -> TaskId:
 # What was heard in a channel, and how something that is replayed is known again (C8).
 #
 # Whoever joins a channel is told its last messages once more. They are what one missed while one was away, and also
-# much
-# that one has heard before; so each message has a mark by which it is known. Who said it is the word of the server,
-# never a name in the text.
+# much that one has heard before; so each message has a mark by which it is known. Who said it is the word of the
+# server, never a name in the text.
 
 _RECALLED = 120
 """So much of a message without an id is enough to know it again."""
@@ -477,12 +476,10 @@ def _about_the_held(
 #
 # Claims are collected until a second after the first of them, by the server's clock, and then decided together: the
 # earliest gets the component, of two at the same moment the one with the smaller message id. That the server's clock
-# has
-# come so far is known in one of two ways: it dates a message so, or a second of ours is over since the first claim was
-# heard, which cannot have been before it was made. So the two clocks are never compared, and lines that come all at
-# once
-# after an absence are decided as they would have been in time. A claim that is earlier and comes after the decision is
-# a dispute (`hearing.py`).
+# has come so far is known in one of two ways: it dates a message so, or a second of ours is over since the first claim
+# was heard, which cannot have been before it was made. So the two clocks are never compared, and lines that come all at
+# once after an absence are decided as they would have been in time. A claim that is earlier and comes after the
+# decision is a dispute (`hearing.py`).
 
 
 def in_order(claims: Sequence[CollectClaim]) -> list[CollectClaim]:

@@ -163,9 +163,8 @@ def made_words(tries: int) -> str:
 #
 # Whoever does it keeps a word in the store and renews it. A word that has not been renewed for three times its pace is
 # nobody's, and so is that of a process known to be dead: a duty soon goes on when its process has died. The word is
-# only
-# ever swapped for the one that was read, so of two that take a duty at once, one gets it. A process that slept through
-# the end of its word may still act once before it notices; whatever a duty does must bear being done twice.
+# only ever swapped for the one that was read, so of two that take a duty at once, one gets it. A process that slept
+# through the end of its word may still act once before it notices; whatever a duty does must bear being done twice.
 
 PACE = 5_000
 """Milliseconds between two words."""

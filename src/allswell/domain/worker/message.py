@@ -70,9 +70,8 @@ def _named(value: object) -> str:
 #
 # A message is tried again after a transient failure: three times, after 10 s, 60 s and 300 s. Whether it is tried again
 # is the rule that tasks go by (`retry.judge`); only the pauses are a message's own. What is permanent, or fails once
-# too
-# often, is quarantined: it leaves the queue and waits for an operator. A business failure ("the card was declined") is
-# an answer, not trouble: the message ends as failed, and nobody is asked.
+# too often, is quarantined: it leaves the queue and waits for an operator. A business failure ("the card was declined")
+# is an answer, not trouble: the message ends as failed, and nobody is asked.
 #
 # **Poison.** A message whose handler kills the process, or hangs, leaves no end behind. PGMQ counts every reading, and
 # we
@@ -80,10 +79,10 @@ def _named(value: object) -> str:
 # being handled a fourth time. Retries are counted apart, so a message that only fails is never taken for poison.
 #
 # A process that dies takes innocent messages with it, and they would come back together with the one that killed it,
-# die
-# with it again, and all be taken for poison. So the last reading before that is a trial: a process has one such message
-# in hand at a time, and the others go back without blame. And a handler that came back too late, when its message was
-# somebody else's (its process was stopped, its server restarted), has come back: that reading is no sign of poison.
+# die with it again, and all be taken for poison. So the last reading before that is a trial: a process has one such
+# message in hand at a time, and the others go back without blame. And a handler that came back too late, when its
+# message was somebody else's (its process was stopped, its server restarted), has come back: that reading is no sign of
+# poison.
 #
 # **Too late.** A handler that takes longer than its message is hidden, and whose message another worker has by then,
 # has failed: its end counts as a try (`TOO_LATE`). There is no pause to be kept, for the message is in other hands; but

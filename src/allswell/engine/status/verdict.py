@@ -64,14 +64,14 @@ READY_MOST = 500
 """How many ready tasks are looked at, the oldest first. What agents can take is taken, so what none can take comes to
 stand among these sooner or later."""
 HELD_MOST = 500
-_CLOSELY = 20
-"""How many ready tasks of a role are asked since when they are ready."""
+_READY_SINCE_MOST = 20
+"""For how many ready tasks of a role it is looked up since when they are ready."""
 _COMMAND = 2_000
 """Characters of a command that was typed."""
 _NAMED = 3
 _NO_SWEEPER = "no process enforces time limits"
 _FANOUT = 6
-"""So many times longer than a timer may be overdue, telling those who wait for an ended task may take."""
+"""To update all tasks that wait for an ended one may take this many times longer than a timer may be overdue."""
 
 Kind = Literal[
     "clock",
@@ -127,8 +127,8 @@ class VerdictItem(msgspec.Struct, frozen=True):
     level: VerdictLevel
     what: str
     command: str
-    """What mends it, as it is typed; a word in capitals stands for one of the reader's choice. Of what ends by itself,
-    what shows more of it."""
+    """The command that mends it, as it is typed, with words in capitals for the reader to replace. Where it ends by
+    itself, the command that shows more about it."""
     since: Millis | None = None
     look: str = ""
     """What to type to learn more, where `command` does not tell."""
@@ -173,7 +173,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> tuple[VerdictItem, ...]:
-        """What is only to be known."""
+        """What ends by itself and is shown for information."""
         return tuple(item for item in self.concerns if item.level is VerdictLevel.WAITING)
 
     @property
@@ -188,7 +188,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with that tells it."""
+        """The exit code of a command that reports this verdict."""
         return EXIT_CODES[self.level]
 
 
@@ -257,7 +257,7 @@ class StoreReadings(msgspec.Struct):
 
     @property
     def facts(self) -> TaskFacts:
-        """As `why` knows them."""
+        """The facts about tasks, as `allswell why` uses them."""
         alive = [supervisor for supervisor in self.supervisors if is_alive(supervisor, self.now)]
         posts = [post for supervisor in alive for post in supervisor.posts]
         back = held_back(self.place.pause, self.questions)
@@ -286,7 +286,9 @@ async def look(views: Views, place: LocalFacts = ANYWHERE) -> Verdict:
     checks = tuple(check for check in made if check is not None)
     items = [item for check in checks for item in check.concerns]
     if place.reports is not None:
-        reported = [item for item in await place.reports() if item.kind != "survivor"]  # which we see better
+        reported = [
+            item for item in await place.reports() if item.kind != "survivor"
+        ]  # of processes on this machine, which the server cannot see
         known = {(item.kind, item.id) for item in reported}
         items = [*reported, *(item for item in items if (item.kind, item.id) not in known)]
     concerns = tuple(sorted(items, key=lambda item: _ORDER.index(item.level)))
@@ -369,7 +371,7 @@ async def _sweeper(readings: StoreReadings) -> Check:
 
 
 async def _untold(readings: StoreReadings) -> VerdictItem | None:
-    """A task or run that ended long ago, and tasks that wait for it were not updated: no process does that."""
+    """A task or run that ended a while ago without an update of the tasks that wait for it: no sweeper runs."""
     id_, now = readings.agenda.spread, readings.now
     if not id_:
         return None
@@ -538,7 +540,7 @@ def _stopped_reaper(post: AgentSlot) -> VerdictItem:
 def _owing(agent: Agent, row: TaskRow | None, now: Millis) -> VerdictItem:
     lease = None if row is None else row.lease
     at = None if lease is None else recovered_at(lease)
-    ends = None if at is None else upcoming(at, "it is ended, and its task taken back")
+    ends = None if at is None else upcoming(at, "the agent is ended, and its task taken back")
     missed = f"{many(agent.misses, 'check-in')} missed, the last {ago(agent.missed_at, now)}"
     kind: Kind = "stalled" if agent.stalled else "missed"
     sentence = f"{clean(agent.id, 60)} {'is stalled' if agent.stalled else 'does not answer'}: {missed}"
@@ -579,7 +581,7 @@ async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]
     if role in at_work or any(post.task or post.waits for post in posts):
         return None
     oldest = sorted(rows, key=lambda row: row.task.created_at)
-    since = sorted([await _ready_since(readings.views, row) for row in oldest[:_CLOSELY]])
+    since = sorted([await _ready_since(readings.views, row) for row in oldest[:_READY_SINCE_MOST]])
     long = now - since[0] > patience
     if posts and not long:
         return None  # an idle agent is about to take it
@@ -594,7 +596,7 @@ async def _unclaimed(readings: StoreReadings, role: str, rows: Sequence[TaskRow]
             "unclaimed", role, VerdictLevel.WAITING, sentence, _taker(readings, role, oldest[0]), since[0], ends=ends
         )
     sentence = f"{ready}, and no agent takes {them}"
-    data = {"unclaimed": [row.task.id for row in oldest[:_CLOSELY]], "since_at": since[0], "roles": [role]}
+    data = {"unclaimed": [row.task.id for row in oldest[:_READY_SINCE_MOST]], "since_at": since[0], "roles": [role]}
     look_at = typed("why", oldest[0].task.id)
     return VerdictItem(
         "unclaimed",
@@ -645,7 +647,7 @@ async def _ready_since(store: Views, row: TaskRow) -> Millis:
 
 
 async def _services(readings: StoreReadings) -> Check:
-    """Services that are parked or fail, budgets that are spent; those of an open question are listed there."""
+    """Services that are parked or fail, and budgets that are spent, unless a question about them is open."""
     asked = {question.service for question in readings.questions if question.dismissed_at is None}
     shown = [_service(row, readings) for row in readings.services.values() if row.id not in asked]
     concerns = tuple(item for item in shown if item is not None)
@@ -839,7 +841,7 @@ async def _followers(readings: StoreReadings) -> Check:
 
 def _behind(since: Millis, follower: str, sinks: Collection[str] | None, now: Millis) -> VerdictItem:
     sink = sink_of(follower)
-    sentence = f"{clean(follower, 40)} behind by {rough(now - since)}; start it again"
+    sentence = f"{clean(follower, 40)} behind by {rough(now - since)}; start the program that follows it again"
     sentence += ", or forget it" if sink is None else ""
     command = typed("sinks", "forget", follower) if sink is None else typed("sinks", "run")
     if sink is not None and sinks is not None and sink not in sinks:

@@ -55,10 +55,14 @@ class InterruptedStep(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True):
-    """How a run stands."""
+    """How a run of a flow stands.
+
+    A flow's run has a run in the store; when that has ended and the flow is resumed, it opens another one. So one run
+    of a flow has a list of runs in the store (`base.record.runs`), and a step may have a task in each of them.
+    """
 
     row: Run | None
-    """The store's run that it last came to; None where it was never opened."""
+    """The last of its runs in the store; None where none was opened."""
     rows: dict[str, TaskRow]
     """The last task of each member that has one."""
     done: dict[str, TaskId]
@@ -66,16 +70,16 @@ class RunStatus(msgspec.Struct, frozen=True):
     """What a human has skipped."""
     carried: dict[str, CarriedSteps]
     own: bool
-    """Whether the store's run has tasks: they come all together, after it was opened."""
+    """Whether the last run in the store has its tasks: they are submitted together, after the run was opened."""
     stuck: bool
-    """Whether a step has ended for good in it without being done: the store's run cannot do it again."""
+    """Whether a step of the last run has ended for good without being done: that run cannot do it again."""
     parts: SplitTasks
     split: dict[str, tuple[TaskRow, ...]]
-    """What is to be done in place of each step that a human has split: every part by its last task."""
+    """For each step that a human has split, the last task of each of its parts."""
 
     @property
     def open(self) -> bool:
-        """Whether the store's run can still be gone on with as it is."""
+        """Whether the flow can go on in its last run in the store, without opening another one."""
         return self.row is not None and self.row.ended_at is None
 
 
@@ -107,19 +111,19 @@ class SplitTasks(msgspec.Struct, frozen=True):
         return list(found.values())
 
     def is_skipped(self, row: TaskRow) -> bool:
-        """Whether a human has skipped it, or something without which it is not done."""
+        """Whether a human has skipped it, or something that it needs and without which it is to be skipped."""
         task = row.task
         if task.state == State.DONE or _by_hand(row):
             return task.state != State.DONE
         return task.spec.if_need_fails == "skip" and any(map(self.is_skipped, self.last(*task.spec.needs)))
 
     def moves(self, row: TaskRow) -> bool:
-        """Whether nothing stands in its way: it is done, on its way, or not to be done at all."""
+        """Whether nothing blocks it: it is done, still open, or skipped."""
         return is_open(row) or row.task.state == State.DONE or self.is_skipped(row)
 
 
 def part_in(run: str, part: TaskId) -> TaskId:
-    """The task by which a part of a step goes on in another run."""
+    """The id of the task that continues a part of a split step in another run of the store."""
     return task_for_key(f"{run}/part/{part}")
 
 
@@ -129,7 +133,7 @@ def is_step(row: TaskRow) -> bool:
 
 
 async def look(watch: Watch, base: RunBase) -> RunStatus:
-    """Read off the store how a run stands, over all the runs that it came to."""
+    """Read from the store how a flow's run stands, over all its runs in the store."""
     known = {run.id: run for run in await watch.runs()}
     every = [row for id_ in base.record.runs for row in await tasks_of(watch, RunId(id_))]
     rows = {row.task.name: row for row in every if is_step(row)}
@@ -201,9 +205,10 @@ async def check_outputs(watch: Watch, base: RunBase, standing: RunStatus) -> Non
 
 
 def cut_offs(base: RunBase, standing: RunStatus, *, as_it_is: bool) -> list[InterruptedStep]:
-    """Every step that was cut off and whose changes are still there, uncommitted, in the order in which that was (F11).
+    """Every step that was cut off and whose changes are still there, uncommitted (F11); those cut off first come first.
 
-    `as_it_is`: the store's run goes on as it is, so that a question about a step still stands, and its human decides.
+    `as_it_is`: the flow goes on in the same run of the store. Questions that are open there stay open, so a step that a
+    human was asked about is left out: the answer decides about it.
     """
     receipts = base.all_receipts()
     latest: dict[str, tuple[StepReceipt, TaskRow]] = {}
@@ -252,7 +257,10 @@ def _context(receipt: StepReceipt, paths: tuple[str, ...]) -> tuple[str | None, 
 
 
 def still_there(base: RunBase, receipt: StepReceipt, task: TaskId) -> frozenset[str] | None:
-    """What differs from the last commit now; looking keeps it on a recovery ref, too. None where there is no git."""
+    """Paths that differ from the last commit now; None where there is no git.
+
+    To find them a snapshot is taken, so the work is also kept on a recovery ref.
+    """
     if not is_git(base.record.folder):
         return None
     limits = SnapshotLimits(timeout=10_000, git_timeout=10_000)

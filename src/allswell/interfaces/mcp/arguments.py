@@ -21,7 +21,7 @@ _DAY = 86_400
 Wait = Annotated[int, Meta(ge=0, le=WAIT_MOST, description=f"Wait up to this many seconds (at most {WAIT_MOST}).")]
 TaskArgument = Annotated[str, Meta(description="The task_id that claim gave you.")]
 TokenArgument = Annotated[int, Meta(ge=0, description="The token that claim gave you with it.")]
-AgentArgument = Annotated[str, Meta(description="Your name, always the same one. Without it: that of your key.")]
+AgentArgument = Annotated[str, Meta(description="Your name, always the same one. Default: your API key's name.")]
 Roles = Annotated[list[str], Meta(description="Roles that you have.")]
 
 
@@ -48,7 +48,7 @@ class SubmitToolParams(ToolParams, frozen=True):
     max_tokens: (
         Annotated[int, Meta(ge=1, description="The limit of the tokens that its attempts may use in all.")] | UnsetType
     ) = UNSET
-    key: Annotated[str, Meta(description="A text of yours: under the same key the task is made once.")] | UnsetType = (
+    key: Annotated[str, Meta(description="Idempotency key: with the same one, no second task is made.")] | UnsetType = (
         UNSET
     )
 
@@ -66,14 +66,14 @@ class ClaimToolParams(ToolParams, frozen=True):
 
 
 class LeaseToolParams(ToolParams, frozen=True):
-    """The lease that is spoken for."""
+    """The lease that a call is about."""
 
     task: TaskArgument
     token: TokenArgument
 
 
 class CheckInToolParams(LeaseToolParams, frozen=True):
-    """What was done since."""
+    """A sign of life, and what was done since the last one."""
 
     note: Annotated[str, Meta(description="What you have done since the last one, in a sentence or two.")] = ""
     progress: Annotated[float, Meta(ge=0, le=1, description="How much of the task is done, 0 to 1.")] | UnsetType = (
@@ -132,7 +132,7 @@ class AskToolParams(LeaseToolParams, frozen=True):
 
 
 class AnswersToolParams(ToolParams, frozen=True):
-    """What is waited for."""
+    """Questions and requests whose answers are wanted."""
 
     ids: Annotated[
         list[str], Meta(min_length=1, max_length=50, description="question_id and request_id as you got them.")
@@ -143,14 +143,17 @@ class AnswersToolParams(ToolParams, frozen=True):
 class RequestToolParams(LeaseToolParams, frozen=True):
     """What is asked of another agent."""
 
-    to: Annotated[str, Meta(description="For a delegation a role, such as expert; else an agent, or role:ROLE.")]
+    to: Annotated[
+        str, Meta(description="For a delegation, a role such as expert; for others, an agent's name or role:ROLE.")
+    ]
     text: Annotated[str, Meta(description="What you ask of it, in a line.")]
     payload: Annotated[Any, Meta(description="Whatever it needs to know: any JSON.")] = None
     kind: Annotated[
         Literal["delegation", "handoff", "status_check", "collaboration"],
         Meta(
-            description="A delegation is tried once, and you must deal with its failure. The others are delivered "
-            "again, and without an answer your task waits for it: then you lose it, and are given `next` instead."
+            description="A delegation is delivered once; if it fails, you go on without it. Other kinds are delivered "
+            "again (see retries). If no answer comes, your task is put aside until it does: you no longer hold the "
+            "task, and the field `next` of this call's result is what to do instead."
         ),
     ] = "delegation"
     timeout_s: (
@@ -160,7 +163,10 @@ class RequestToolParams(LeaseToolParams, frozen=True):
     retries: Annotated[int, Meta(ge=0, description="Number of further deliveries.")] | UnsetType = UNSET
     blocks: Annotated[
         bool,
-        Meta(description="false: you keep your task if no answer comes, and a late answer comes with a checkin."),
+        Meta(
+            description="true: if no answer comes, your task is put aside until it does. false: you keep the task, and "
+            "a late answer is in the result of your next checkin."
+        ),
     ] = True
     wait_s: Wait = 0
 
@@ -171,7 +177,7 @@ class InboxToolParams(ToolParams, frozen=True):
     agent: AgentArgument = ""
     roles: Roles = []
     wait_s: Wait = 0
-    mesh: Annotated[bool, Meta(description="true: requests to other agents that you may answer.")] = False
+    mesh: Annotated[bool, Meta(description="true: also requests to other agents that you may answer.")] = False
 
 
 class DeclineToolParams(ToolParams, frozen=True):
@@ -199,12 +205,12 @@ class StatusToolParams(ToolParams, frozen=True):
 
 
 class OwnStatusToolParams(ToolParams, frozen=True):
-    """Nothing."""
+    """The tool `status` inside an attempt, which is about its own task only: it takes no arguments."""
 
 
 # What each tool promises to clients, and whether a call of it that got no answer may simply be sent again.
 #
-# Apart from the table of tools, since the proxy needs it and must start at once.
+# This stands here and not in the table of tools, because the proxy needs it and must start quickly.
 
 
 class Hints(NamedTuple):

@@ -185,11 +185,10 @@ class WebhookSink(SinkDefaults):
 # Delivering requests to an address: a 2xx is the answer, its body the result (M1, M9).
 #
 # Such a request lies in the pool under a role of its own. Whoever does this takes it, posts it, and completes it with
-# the
-# answer, or lets it fail: then it is taken up again when it is delivered again, 30 seconds apart by default, and not
-# before its receiver wants it (Retry-After). What is refused for good (`NEVER`) has failed. It is posted once for each
-# delivery, under the same `webhook-id` each time, so a receiver that has seen it answers well and does nothing. It is
-# signed with the secrets of its host, and the address is checked when it is connected to, as with a webhook sink; a
+# the answer, or lets it fail: then it is taken up again when it is delivered again, 30 seconds apart by default, and
+# not before its receiver wants it (Retry-After). What is refused for good (`NEVER`) has failed. It is posted once for
+# each delivery, under the same `webhook-id` each time, so a receiver that has seen it answers well and does nothing. It
+# is signed with the secrets of its host, and the address is checked when it is connected to, as with a webhook sink; a
 # request blocks its task, a sink blocks nobody.
 
 AGENT = "allswell.webhooks"

@@ -571,9 +571,8 @@ def about(lease: Lease, remaining: int | None, socket: str, secret: str) -> dict
 #
 # A single attempt is given the descriptor itself. Where there may be another, a file is wound back for it. What comes
 # through a pipe can be read only once, so it is written down as it passes to the first attempt, and the next one is
-# given
-# what was written down and then what follows. That has a bound: what is longer reaches the first attempt whole, and
-# then there is no other (`spent`).
+# given what was written down and then what follows. That has a bound: what is longer reaches the first attempt whole,
+# and then there is no other (`spent`).
 
 SPOOLED = 64 << 20
 """Bytes of a piped standard input that are kept for further attempts."""

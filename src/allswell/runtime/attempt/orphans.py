@@ -143,9 +143,8 @@ def is_place(folder: str, task: TaskId, known: OrphanedTask | None, home: StateD
 #
 # The file is what keeps a folder from the next attempt on this machine: it is there when the store is away, and after a
 # restart. The word in the store (domain/agents/status.py) is what every screen shows, and where a human frees folder
-# and
-# slot from any terminal. `reconcile` brings both up to date; a supervisor calls it as long as there are any, and every
-# `allswell run` when it begins and when it ends.
+# and slot from any terminal. `reconcile` brings both up to date; a supervisor calls it as long as there are any, and
+# every `allswell run` when it begins and when it ends.
 #
 # Agents can write to that folder, so nothing is ever signalled because of such a file: it is only looked whether the
 # process that it names still runs.
@@ -455,10 +454,9 @@ async def give_back(watch: Watch, left: OrphanedAttempt) -> bool:
 # Whether this process runs inside an attempt at a task of a store, and what it may not do there then.
 #
 # Only humans decide: an agent that answers its own question, or calls off another's task, has taken a human's place.
-# And
-# a lease that has a supervisor is spoken for through its socket, by its own processes. Both are known by ancestry, not
-# by variables, which any process can unset; and only for the store that the attempt is of: for another store, an agent
-# is a caller like any other.
+# And a lease that has a supervisor is spoken for through its socket, by its own processes. Both are known by ancestry,
+# not by variables, which any process can unset; and only for the store that the attempt is of: for another store, an
+# agent is a caller like any other.
 
 
 def attempt_around(home: StateDir, store: str) -> InFlightRecord | None:

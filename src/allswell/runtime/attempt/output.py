@@ -611,9 +611,8 @@ def _is_empty(path: Path) -> bool:
 #
 # Each stream of an attempt has a file of its own, bounded by the order's cap: of more than that, the beginning and the
 # end are kept (`warden.apart.output`). It is kept for as long as the folder beside the store is, and where `allswell
-# run`
-# has shown everything at a terminal, only if the attempt did not end well. A file may be planted, so it is opened as
-# one of ours (`own_files`), and no line is read that is longer than a line of a protocol can be.
+# run` has shown everything at a terminal, only if the attempt did not end well. A file may be planted, so it is opened
+# as one of ours (`own_files`), and no line is read that is longer than a line of a protocol can be.
 
 STREAMS = ("stdout", "stderr")
 GROWING_MOST = DEFAULT_CAP - PIECE

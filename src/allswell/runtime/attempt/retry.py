@@ -1,8 +1,8 @@
-"""A task of one's own, tried until it has ended or no try is left: what `allswell run` does.
+"""The loop of `allswell run`: one task, tried again until it has ended or no try is left.
 
-The store judges each attempt: a failure is retried after its pause as long as the task's policy allows, a limit makes
-the task ready again and is counted. What is decided here is only who takes it from there: we do, by name, for as many
-more tries as were asked for.
+The store decides whether a task may be tried again: after a failure when its pause is over and its policy allows it,
+after a limit at once, and each attempt counts against the task's own limit. This loop then claims the task again by its
+id and runs the command, as often as `--retries` says. Whichever of the two runs out first ends it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ from allswell.runtime.receipts import StateDir
 from allswell.timing.clock import Clock
 
 LEASE = 300_000
-"""Milliseconds in which a lease is renewed or lapses: how soon the store knows by itself that we are gone.
+"""Milliseconds after which a lease that is not renewed lapses: how soon the store notices by itself that we are gone.
 
-Long, because a store that cannot be written to for a while (a full disk) must not cost a command that is well. A
-process that starts in the same place knows sooner, by the note in flight.
+Long, because a healthy command must not be ended when the store cannot be written to for a while (a full disk). A
+process that starts in the same folder notices sooner, by the file about the attempt in flight.
 """
-_AGAIN = (End.FAILED, End.SIGNALLED, End.LOST, End.TIMEOUT, End.IDLE)
+_RETRIED = (End.FAILED, End.SIGNALLED, End.LOST, End.TIMEOUT, End.IDLE)
+"""Ends after which there may be another attempt."""
 _JUDGED = 3.0
 """Seconds for the store to say that a limit was reached."""
 _CLAIMING = 60_000
+"""Milliseconds for one try to claim the task."""
 
 
 class RunInput(Protocol):
@@ -66,7 +68,7 @@ class RunInput(Protocol):
 class RetryLoop:
     """Attempts at one task; `stop` ends them for good, from a signal's handler too."""
 
-    def __init__(  # noqa: PLR0913 - all but two are keywords, for callers with wishes
+    def __init__(  # noqa: PLR0913 - all but two are keywords with defaults
         self,
         watch: Watch,
         home: StateDir,
@@ -99,7 +101,7 @@ class RetryLoop:
         self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def stop(self, reason: str) -> None:
-        """End the attempt that runs, and try no more; a second call lets go of the grace."""
+        """End the attempt that runs, and try no more; a second call ends it at once, without its grace period."""
         again = self._stopped.done()
         if not again:
             self._stopped.set_result(reason)
@@ -155,7 +157,7 @@ class RetryLoop:
         return outcome
 
     async def _told(self, order: LaunchSpec, lease: Lease) -> LaunchSpec:
-        """The order with what it is told; what was left before is read from files, in a thread."""
+        """The launch spec with the handover in it; what earlier attempts left is read from files, in a thread."""
         if lease.attempt == 1 and order.earlier is None:
             return with_handover(order, lease, self._home)
         return await asyncio.to_thread(with_handover, order, lease, self._home)
@@ -231,6 +233,6 @@ class RetryLoop:
         return row is not None and row.task.state == OPEN and not row.waits
 
     def _may_retry(self, outcome: AttemptOutcome) -> bool:
-        """Whether a try is left; to be sent back to mend what was not done takes none: the task counts that itself."""
+        """Whether a try is left; a failed verification uses up none, because the task counts those itself."""
         spent = sum(one.end is not End.UNVERIFIED for one in self.outcomes)
-        return outcome.end in _AGAIN and spent <= self._retries
+        return outcome.end in _RETRIED and spent <= self._retries

@@ -190,9 +190,8 @@ class FlowSteps:
 #       llm/<step>.<n>-partial.jsonl         the request that hung; where it went past us, the name of its call
 #
 # They lie beside the store, or beside the program's folder where the store is on a server. They are written in a
-# thread,
-# so that neither the flow nor its loop waits for a disk or for git; leaving the flow does. What cannot be written is
-# logged, and fails nothing.
+# thread, so that neither the flow nor its loop waits for a disk or for git; leaving the flow does. What cannot be
+# written is logged, and fails nothing.
 
 _log = logging.getLogger(__name__)
 

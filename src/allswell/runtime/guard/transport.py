@@ -57,9 +57,8 @@ if TYPE_CHECKING:
 # What models were asked and answered by way of guarded transports, for whoever keeps a record of it.
 #
 # Who wants one puts an `ExchangeLedger` into effect; every task and thread that is started inside inherits it. Bodies
-# are
-# kept as they were sent and received, up to a size; headers are not, and of an address neither user nor query, for that
-# is where keys are. Nothing here can fail a call: what cannot be read is left out.
+# are kept as they were sent and received, up to a size; headers are not, and of an address neither user nor query, for
+# that is where keys are. Nothing here can fail a call: what cannot be read is left out.
 
 Theirs = Any
 """An object of `httpx` or of `httpx2`."""

@@ -165,9 +165,8 @@ def is_inside(record: TreeRecord, pid: int | None = None) -> bool:
 #
 # The name of the holder says machine and process number for people, and what makes the number mean anything for us: the
 # moment of its start, and a short print of the boot and the pid namespace. A holder of the same boot and namespace
-# whose
-# process is not there any more is certainly dead, and its flow can be taken up at once. Of any other holder nothing is
-# known from here: its hold must lapse.
+# whose process is not there any more is certainly dead, and its flow can be taken up at once. Of any other holder
+# nothing is known from here: its hold must lapse.
 
 _HOLDER = re.compile(r".*:([0-9]+)\.([0-9]+)\.([0-9a-f]{8})", re.DOTALL)
 _HOST_MOST = 60

@@ -260,10 +260,9 @@ def _wait_for(found: dict[int, ProcessSeen], seconds: float) -> None:
 #
 # A command runs under a reaper, which gets every process of its tree. A function that is called here (a `python` step
 # of a flow, an async function as an agent) starts its processes from this process, beside those of every other call. So
-# each
-# call has a `Spawner` in effect, and what is started under it is tagged: the process is noted with its start time, and
-# its environment names the call (`ALLSWELL_CALL`), which all that it starts inherit. A process that leaves its parent
-# or its session is found by that.
+# each call has a `Spawner` in effect, and what is started under it is tagged: the process is noted with its start time,
+# and its environment names the call (`ALLSWELL_CALL`), which all that it starts inherit. A process that leaves its
+# parent or its session is found by that.
 #
 # Python has no hook that could do this, so a few functions of its standard library are wrapped, once, before the first
 # call: `subprocess.Popen` (which `asyncio` uses, too), `os.fork`, `os.posix_spawn`, `os.system` and what

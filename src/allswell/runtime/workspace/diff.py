@@ -51,26 +51,27 @@ def difference(then: tuple[Path, Baseline], now: tuple[Path, Baseline], *, stat:
     It blocks; `GitFailed` if git or its objects are gone.
     """
     with scratch_folder() as scratch:
-        drawing = _Drawing(scratch, then, now)
-        old, new = drawing.tree(*then), drawing.tree(*now)
-        text = drawing.run(*_DIFF, *(("--stat",) if stat else ()), old, new)
-        said = drawing.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new).split(b"\0")
+        trees = _ScratchTrees(scratch, then, now)
+        old, new = trees.tree(*then), trees.tree(*now)
+        text = trees.run(*_DIFF, *(("--stat",) if stat else ()), old, new)
+        said = trees.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new).split(b"\0")
     changed = [Change(how.decode(), spell(path)) for how, path in zip(said[::2], said[1::2], strict=False)]
-    changed += [Change(how, path) for path, how in drawing.unshown.items()]
+    changed += [Change(how, path) for path, how in trees.unshown.items()]
     return Difference(
-        changed=tuple(sorted(changed, key=lambda one: one.path)), text=text, unshown=tuple(sorted(drawing.unshown))
+        changed=tuple(sorted(changed, key=lambda one: one.path)), text=text, unshown=tuple(sorted(trees.unshown))
     )
 
 
-class _Drawing:
-    """The scratch folder in which both trees are made."""
+class _ScratchTrees:
+    """Makes both trees, in scratch folders of ours beside each other: index files, objects by git, objects by us."""
 
     def __init__(self, scratch: Path, then: tuple[Path, Baseline], now: tuple[Path, Baseline]) -> None:
         self._scratch = scratch
         place = _repository(then[1], now[1]) or _nowhere(scratch)
         self._git = Git(place, timeout=_LIMITS.git_timeout, scratch=scratch, git_dir=place)
         self._objects = scratch.parent / "objects"
-        """What git writes; it may run as a repository's owner, so nothing that is ours is written there by name."""
+        """Objects that git writes. Git may run as the repository's owner, who could put a link here under a name that
+        we would write to; so what we write goes to `_blobs`."""
         self._blobs = scratch.parent / "blobs"
         for folder, writes in ((self._objects, True), (self._blobs, False)):
             folder.mkdir(mode=0o700)
@@ -84,7 +85,7 @@ class _Drawing:
         self._trees = 0
         self.unshown: dict[str, str] = {}
         """Path and how it differs, of what cannot be shown."""
-        self._held_out = self._hold_out(then, now)
+        self._left_out = self._paths_left_out(then, now)
 
     def run(self, *arguments: str | bytes, index: str = "index", stdin: bytes = b"") -> bytes:
         """A call of git that writes into the scratch folder only."""
@@ -101,15 +102,17 @@ class _Drawing:
     def _fill(self, place: Path, side: Baseline, index: str, under: bytes) -> None:
         if not under:
             self.run("read-tree", side.head or "--empty", index=index)
-        elif side.head is not None:  # a repository inside: a folder like any other, once its link is taken out
+        elif (
+            side.head is not None
+        ):  # a repository inside: a folder like any other, once its entry as a submodule is removed
             self._update(index, [(under.rstrip(b"/"), None)])
             self.run("read-tree", "-i", b"--prefix=" + under, side.head, index=index)
         entries: list[tuple[bytes, tuple[str, str] | None]] = []
         for note in side.noted:
             path = under + unspell(note.path)
-            data = content(place, note.sha256) if note.kept and spell(path) not in self._held_out else None
+            data = content(place, note.sha256) if note.kept and spell(path) not in self._left_out else None
             entries.append((path, None if data is None else (note.kind, self._write(data))))
-        entries += [(unspell(path), None) for path in self._held_out if unspell(path).startswith(under)]
+        entries += [(unspell(path), None) for path in self._left_out if unspell(path).startswith(under)]
         self._update(index, entries)
         for inner, below in _inside(side, under):
             self._fill(place, inner, index, below)
@@ -133,8 +136,8 @@ class _Drawing:
             path.chmod(0o644)
         return oid
 
-    def _hold_out(self, then: tuple[Path, Baseline], now: tuple[Path, Baseline]) -> set[str]:
-        """Paths of which one side's bytes were not kept; those that differ are listed."""
+    def _paths_left_out(self, then: tuple[Path, Baseline], now: tuple[Path, Baseline]) -> set[str]:
+        """Paths left out of both trees because one side's bytes were not kept; `unshown` lists those that differ."""
         sides = [dict(_notes(side, b"")) for _, side in (then, now)]
         places = (then[0], now[0])
         missing = {
@@ -187,10 +190,10 @@ def _quoted(path: str) -> str:
     return f'"{text}"'
 
 
-# What an attempt has changed since it began: from what was noted then, and where its work is now.
+# What an attempt has changed: the difference between its beginning and its end.
 #
-# The other side is what was noted at its end; where that is missing, the branch or the snapshot that its receipt names;
-# and as long as it runs, what is in its folder at this moment.
+# The beginning is what was noted then. The end is what was noted at its end; where that is missing, the branch or the
+# snapshot that its receipt names; and where there is none, as of one that still runs, what is in its folder now.
 
 _NOW = SnapshotLimits(max_file=4 << 20, max_bytes=512 << 20, max_files=100_000, timeout=30_000, git_timeout=30_000)
 
@@ -200,9 +203,9 @@ class AttemptChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: int
     until: str
-    """Its end, or now."""
+    """`its end` or `now`."""
     gap: str = ""
-    """Why not all is known of its beginning: then it is compared with HEAD."""
+    """Why the notes of its beginning or its end are not complete; files that they miss are compared with HEAD."""
     difference: Difference
 
 
@@ -239,7 +242,7 @@ def _folder(then: Baseline) -> str:
 
 
 def _base(receipt: Receipt | None) -> Baseline | None:
-    """The beginning of a branch, for an agent that is a function: nothing was noted of its folder."""
+    """The commit at which its branch began, for an agent that is a Python function: nothing is noted of its folder."""
     branch = None if receipt is None else receipt.branch
     return None if receipt is None or branch is None else _at(receipt, branch.repository, branch.base)
 

@@ -263,10 +263,9 @@ def _divided(path: Path) -> tuple[Path, tuple[str, ...]]:
 # Replacing small files: each whole or not at all, and still there after a crash of the machine.
 #
 # A file is written beside its name, flushed, given the name, and its folder flushed. Of many files at once each would
-# be
-# flushed by itself, and each flush is a commit of the file system's own journal: so a group of them is flushed by one
-# call for the whole file system (`syncfs`), which takes two commits for all. It also flushes what others have written
-# there, so few files are still flushed one by one.
+# be flushed by itself, and each flush is a commit of the file system's own journal: so a group of them is flushed by
+# one call for the whole file system (`syncfs`), which takes two commits for all. It also flushes what others have
+# written there, so few files are still flushed one by one.
 
 _GROUP = 8
 """Files from which on they are flushed together."""

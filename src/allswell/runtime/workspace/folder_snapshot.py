@@ -60,9 +60,8 @@ from allswell.store.files import make as make_state_folder
 #       2/…                a later snapshot of the same attempt, if anything had changed by then
 #
 # That is the `.allswell` of the store whose attempt it is, never one of its own beside the work: whoever types
-# `allswell`
-# there would then be shown that one instead of the store. A caller without a store gets the nearest `.allswell` upward.
-# Everything here is reached below a folder descriptor (`own_files`): agents can write beside it.
+# `allswell` there would then be shown that one instead of the store. A caller without a store gets the nearest
+# `.allswell` upward. Everything here is reached below a folder descriptor (`own_files`): agents can write beside it.
 
 SNAPSHOTS = "snapshots"
 _BIGGEST = 1 << 29

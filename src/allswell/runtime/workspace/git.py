@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 # A git folder of ours that stands in for a repository's: its objects and refs, and not its configuration.
 #
 # A repository's configuration names programs (filters, hooks, fsmonitor, external diffs, signers, helpers), an agent
-# may
-# write it at any moment, and what is looked up and switched off before a call can be written again during it. So git
-# never reads it: it is given a folder made by us, with a configuration of three lines, in which objects, refs and rules
-# of what is ignored are links to the repository's. `.gitattributes` may name a filter as it likes: none is defined.
+# may write it at any moment, and what is looked up and switched off before a call can be written again during it. So
+# git never reads it: it is given a folder made by us, with a configuration of three lines, in which objects, refs and
+# rules of what is ignored are links to the repository's. `.gitattributes` may name a filter as it likes: none is
+# defined.
 #
 # Linked are only things that git reads as data. What is not linked does not exist for it: config, config.worktree,
 # hooks, modules, logs.

@@ -305,9 +305,8 @@ def _same(git: Git, commit: str, earlier: Header, tree: str, text: bytes, staged
 # Taking a snapshot: of a repository into its own objects, of any other folder into a folder of ours.
 #
 # When git cannot do it at all (it hangs, its folder cannot be written, the repository is broken), the work is copied as
-# a
-# folder would be: what the survey found if there was one, everything otherwise, whether or not the attempt has touched
-# it: what nobody had committed may be nowhere else. `notes` says so. Losing it is the only thing not done.
+# a folder would be: what the survey found if there was one, everything otherwise, whether or not the attempt has
+# touched it: what nobody had committed may be nowhere else. `notes` says so. Losing it is the only thing not done.
 
 LIMITS = SnapshotLimits()
 

@@ -40,8 +40,8 @@ from allswell.runtime.workspace.git import Git, GitFailed
 #
 # Nothing here waits: a FIFO is opened without blocking and then refused, a link is read and not followed, nor is one on
 # the way to the file: an index may name `a/b` where `a` is a link to a folder that its author cannot read, and we can.
-# A
-# file is looked at before and after; one that changed in between is read once more, and is *torn* if it changed again.
+# A file is looked at before and after; one that changed in between is read once more, and is *torn* if it changed
+# again.
 
 WHOLE = 4 * 1024 * 1024
 """Files up to here are held in memory, so that what is stored is what was read, however long that turned out to be."""

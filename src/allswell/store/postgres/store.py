@@ -210,13 +210,12 @@ class PostgresStepWriter:
 # Sweeping out what finished tasks leave behind, as often as the work makes it necessary.
 #
 # A claimed task leaves a dead entry at the very front of the index that the next pick reads from. Entries are dropped
-# as
-# they are met, but the pages they stood in stay until a vacuum, and every pick walks through all of them: after 300,000
-# tasks, 2,100 empty pages and 1.7 ms for each pick (PostgreSQL 15, seen). The server's own vacuum looks in once a
-# minute;
-# a busy queue needs it sooner. So each process counts the rows it takes out of `ready`, and vacuums the two tables that
-# turn over with them once that many have gone. A vacuum so early finds little to do and holds up nobody: it takes no
-# lock that a reader or a writer would meet, passes over a table that is being vacuumed, and gives no space back.
+# as they are met, but the pages they stood in stay until a vacuum, and every pick walks through all of them: after
+# 300,000 tasks, 2,100 empty pages and 1.7 ms for each pick (PostgreSQL 15, seen). The server's own vacuum looks in once
+# a minute; a busy queue needs it sooner. So each process counts the rows it takes out of `ready`, and vacuums the two
+# tables that turn over with them once that many have gone. A vacuum so early finds little to do and holds up nobody: it
+# takes no lock that a reader or a writer would meet, passes over a table that is being vacuumed, and gives no space
+# back.
 
 
 class Vacuum:

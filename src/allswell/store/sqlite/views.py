@@ -235,9 +235,8 @@ def value(connection: sqlite3.Connection, query: ViewValue) -> str | None:
 # How many tasks stand where, and whether every open one is accounted for, without looking at each of them.
 #
 # A million open tasks are counted in a fraction of a second by the rows that show where they stand: leases, waits,
-# places
-# in line, timers. Each open task has one of them, and which ones go together is known, so where the sums add up nobody
-# is missing. Only where they do not, the invariant is asked of every task (`view_unaccounted`).
+# places in line, timers. Each open task has one of them, and which ones go together is known, so where the sums add up
+# nobody is missing. Only where they do not, the invariant is asked of every task (`view_unaccounted`).
 
 
 def counts(connection: sqlite3.Connection, _: ViewCounts) -> dict[str, int]:

@@ -211,16 +211,14 @@ class Writer:
 # The short way to record a step in SQLite: a small unit of work, by whichever thread wants it recorded.
 #
 # It is one like any other: with the write lock held it reads the flow's lease and the clock, has the core decide on
-# them,
-# and writes the two rows that this comes to. It has a connection of its own, for one caller at a time. To hand a unit
-# of work to the writer's thread and to be woken again costs as much as the commit, so a thread that has no event loop
-# writes here itself. A loop never does: nothing can call it back from a disk that hangs.
+# them, and writes the two rows that this comes to. It has a connection of its own, for one caller at a time. To hand a
+# unit of work to the writer's thread and to be woken again costs as much as the commit, so a thread that has no event
+# loop writes here itself. A loop never does: nothing can call it back from a disk that hangs.
 #
 # It makes no checkpoints, which take as long as many commits. The writer's thread is asked for one when enough was
 # written, and makes it in a turn of its own: beside a connection that goes on writing, none would ever get to the end
-# of
-# the WAL, which would grow for ever. It is asked early: a commit at the end of a growing file takes half as long again
-# as one that writes over what is there.
+# of the WAL, which would grow for ever. It is asked early: a commit at the end of a growing file takes half as long
+# again as one that writes over what is there.
 
 _LEASE, _TASK, _EVENTS = SQL["read_lease"], SQL["insert_recorded"], SQL["insert_events"]
 _PAGES, _PAGE = 5, 4_096

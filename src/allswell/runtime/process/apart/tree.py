@@ -1,13 +1,13 @@
-"""Who belongs to a process, and signals that reach all of them.
+"""All processes below a process, and signals that reach every one of them.
 
-Whoever leaves its session (`setsid`) or its parent (a double fork) is still below the nearest subreaper, so the tree is
-read from the kernel's own lists of children. A list is old when it has been read. So a tree is **frozen** first: all
-are stopped, again and again until a look finds nobody new. A process with a stop on its way forks no more (the kernel
-breaks the fork off), so the last look saw everybody. What is signalled is checked by its start time, behind a pidfd:
-never a stranger who has got the number.
+A process that leaves its session (`setsid`) or its parent (a double fork) is still below the nearest subreaper, so the
+tree is read from the kernel's own lists of children. Such a list may be out of date as soon as it has been read. So a
+tree is **frozen** first: all its processes are sent SIGSTOP, again and again until a look finds no new one. A process
+with a pending SIGSTOP forks no more (the kernel breaks the fork off), so the last look saw all of them. Before a signal
+is sent, the process's start time is checked behind a pidfd, so no other process that has got the number is hit.
 
-To be told is not to stand: a stop takes effect when a call of the kernel ends, and a big write takes its time. Who must
-not write any more is waited for (`come_to_rest`).
+A process that was sent SIGSTOP has not stopped yet: it stops when its system call ends, and a big write takes time.
+`come_to_rest` waits until all have stopped, for callers that must be sure that nothing is written any more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import time
 from typing import NamedTuple
 
 _FREEZES = 40
-"""Looks at a tree that keeps forking before the signal goes to those who were found; the caller comes again."""
+"""How often a tree that keeps forking is looked at; then those found are signalled, and the caller has to repeat it."""
 _LOOK_AGAIN = 0.002
 _SHORT = 2_048
-"""Bytes. A piece ends where the next entry would not fit; none is so long that a shorter piece was not the last."""
+"""Bytes. /proc gives whole entries, as many as fit into a page, and none is longer than half a page: a piece that is
+shorter than this was the last one."""
 _HAS_LISTS = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - pathlib is as big as all of this
 
 
@@ -136,7 +137,7 @@ def _by_parent() -> dict[int, list[int]]:
 
 
 def send(pid: int, start: int, number: int) -> bool:
-    """Signal a process, if it is still the one that was seen; whether it was reached."""
+    """Signal a process, if it is still the one that was seen; returns whether the signal was sent."""
     try:
         handle = os.pidfd_open(pid)
     except AttributeError:  # a Python built for kernels older than 5.3
@@ -160,13 +161,13 @@ def send(pid: int, start: int, number: int) -> bool:
 
 
 def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, ProcessSeen]:
-    """Stop everybody below a process, but for some and those below them; who was found, zombies left out."""
+    """Send SIGSTOP to all processes below one, except `spared` and those below them; returns them, without zombies."""
     found: dict[int, ProcessSeen] = {}
     told: set[int] = set()
     for _ in range(_FREEZES):
         found = living(root, spared)
         new = [pid for pid in found if pid not in told]
-        if not new:  # everybody was told before this look, and whoever has been told makes no new process
+        if not new:  # all were sent SIGSTOP before this look, and none of them forks any more
             break
         for pid in new:
             send(pid, found[pid].start, signal.SIGSTOP)
@@ -175,10 +176,11 @@ def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, Process
 
 
 def come_to_rest(found: dict[int, ProcessSeen], seconds: float) -> dict[int, ProcessSeen]:
-    """Wait until those who were told to stop are stopped; who has not ended meanwhile.
+    """Wait until processes that were sent SIGSTOP have stopped; returns those that have not ended meanwhile.
 
-    Not for longer than some seconds: who waits in the kernel is stopped only after that wait. A child that was stopped
-    between `vfork` and its program is waited for until it goes on, and a disk that hangs for as long as it does.
+    It waits for `seconds` at most, because a process stops only when its wait in the kernel is over: a parent whose
+    child was stopped between `vfork` and `exec` waits until that child goes on, and one that writes to a disk that
+    hangs waits for the disk.
     """
     end = time.monotonic() + seconds
     while True:
@@ -193,7 +195,7 @@ def come_to_rest(found: dict[int, ProcessSeen], seconds: float) -> dict[int, Pro
 
 
 def signal_all(root: int, number: int, spared: frozenset[int] = frozenset()) -> int:
-    """Freeze a tree, send a signal to each of it, and let it go on, so that it can obey; how many there were."""
+    """Freeze a tree, signal all its processes and let them go on, so that they can obey; returns how many."""
     found = freeze(root, spared)
     for pid, seen in found.items():
         send(pid, seen.start, number)
@@ -203,13 +205,13 @@ def signal_all(root: int, number: int, spared: frozenset[int] = frozenset()) -> 
 
 
 def thaw(found: dict[int, ProcessSeen]) -> None:
-    """Let those go on who were stopped, children first: nobody finds a child of its stopped."""
+    """Continue stopped processes, children first: so no parent that runs again finds a child of its own stopped."""
     for pid, seen in reversed(found.items()):
         send(pid, seen.start, signal.SIGCONT)
 
 
 def living(root: int, spared: frozenset[int] = frozenset()) -> dict[int, ProcessSeen]:
-    """Everybody below a process, but for some and those below them; zombies left out."""
+    """All processes below one, except `spared` and those below them, without zombies."""
     found: dict[int, ProcessSeen] = {}
     left_out = set(spared)
     for pid, seen in below(root).items():
