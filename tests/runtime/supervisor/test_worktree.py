@@ -264,6 +264,39 @@ def test_what_was_committed_in_a_submodule_is_not_removed_with_its_worktree(repo
         assert str(tree) in told
 
 
+def test_a_repository_that_an_agent_commits_as_one_entry_is_not_removed_with_its_worktree(
+    repo: Path, tmp_path: Path
+) -> None:
+    """Tools that make a project begin one; of it, the commit outside holds the name of a commit and no file."""
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q")
+    commit = "git -c user.name=x -c user.email=x@example.com commit -q"
+    git(library, *commit.split()[1:], "--allow-empty", "-m", "first")
+    begin = f"echo y >y; git add -A; {commit} -m by-the-agent"
+    scripts = {
+        "known elsewhere": f"git clone -q {library} sub; git add -A; {commit} -m outside",
+        "made": f"git init -q sub; cd sub; {begin}; cd ..; git add -A; {commit} -m outside",
+        "staged": f"git init -q sub; cd sub; {begin}; cd ..; git add -A",
+        "within": f"git clone -q {library} a; git init -q a/sub; cd a/sub; {begin}; cd ..; git add -A; {commit} -m a;"
+        f" git push -q origin HEAD:refs/heads/more; cd ..; git add -A; {commit} -m outside",
+    }
+    tasks: dict[str, str] = {}
+
+    async def scene(night: Night) -> None:
+        for name, script in scripts.items():
+            tasks[name] = await night.watch.submit(name, payload=script)
+        for task in tasks.values():
+            assert (await night.ended(task)).state == "done"
+
+    told = "\n".join(night(repo, scene, agent()).lines)
+    known, *made = (repo / ".allswell" / "worktrees" / task for task in tasks.values())
+    assert not known.exists(), "all that is in it is elsewhere too"
+    for tree, place in zip(made, ("sub", "sub", "a/sub"), strict=True):
+        assert "by-the-agent" in git(tree / place, "log", "--format=%s")
+        assert str(tree) in told
+
+
 @pytest.mark.parametrize(
     "title, branch",
     [

@@ -153,6 +153,8 @@ _MERGE = (
 """A merge commit and nothing else, whatever the configuration says of merges."""
 _MERGING, _BEGUN, _RESOLVING = "merging", "begun", "resolving"
 """How far a worktree is with the work of its task's needs, as the note beside it says."""
+_REPOSITORY = b"160000 "
+"""How an index tells a repository inside, of which it holds the name of a commit and nothing else."""
 _INSIDE = "??"
 """How a repository inside is told, which no commit can hold."""
 _PATHS_AT_ONCE = 500
@@ -309,20 +311,53 @@ class Worktree:
                 await self.run(errands, "update-index", "-q", "--unmerged", "--ignore-missing", "--really-refresh")
 
     async def _submodules(self, errands: SandboxedCommands, own: Path) -> list[str]:
-        """The names of submodules with commits of which none of their remotes is known to have them.
+        """The names of repositories inside with commits of which none of their remotes is known to have them.
 
-        They lie in the worktree's own part of the repository, and would be removed with it.
+        Submodules lie in the worktree's own part of the repository, and a repository that an agent has made inside, and
+        committed as one entry, lies in the worktree's files: they would be removed with it.
         """
+        words = ("rev-list", "-n", "1", "--exclude=refs/tags/*", "--all", "HEAD", "--not", "--remotes")
+        own = Path(await asyncio.to_thread(os.path.realpath, own))
+        modules = await asyncio.to_thread(_modules, own / "modules")
+        named = {module: str(module.relative_to(own / "modules")) for module in modules}
+        inside = await self._repositories(errands, own) | named
         found = []
-        for module in await asyncio.to_thread(_modules, own / "modules"):
-            words = ("rev-list", "-n", "1", "--exclude=refs/tags/*", "--all", "HEAD", "--not", "--remotes")
+        for git_dir, name in inside.items():
             try:
-                only_here = await errands.run("git", f"--git-dir={module}", *QUIET, *words)
+                only_here = await errands.run("git", f"--git-dir={git_dir}", *QUIET, *words)
             except Unavailable:  # what cannot be asked is not removed either
                 only_here = b"?"
             if only_here:
-                found.append(str(module.relative_to(own / "modules")))
+                found.append(name)
         return found
+
+    async def _repositories(self, errands: SandboxedCommands, own: Path) -> dict[Path, str]:
+        """Where the index has one entry for a repository, and those within it: what is removed with the worktree.
+
+        Of an index that is too long to be listed, none is found.
+        """
+        found, pending = dict[Path, str](), [("", own)]
+        while pending:
+            top, git_dir = pending.pop()
+            place = ("git", f"--git-dir={git_dir}", f"--work-tree={self.path / top}", *QUIET)
+            try:
+                listed = (await errands.run(*place, "ls-files", "-z", "-s")).split(b"\0")
+            except Unavailable:
+                continue
+            entries = {os.fsdecode(one.partition(b"\t")[2]) for one in listed if one.startswith(_REPOSITORY)}
+            paths = [os.path.join(top, entry) for entry in sorted(entries)]
+            for path, there in await asyncio.to_thread(self._git_dirs, own, paths):
+                if there not in (own, *found):
+                    found[there] = path
+                    pending.append((path, there))
+        return found
+
+    def _git_dirs(self, own: Path, paths: Sequence[str]) -> list[tuple[str, Path]]:
+        """The git folders of repositories at paths of the worktree, as far as they are removed with it."""
+        removed = (os.path.realpath(self.path), own)
+        folders = [(path, os.fsdecode(git_dir_of(os.fsencode(self.path / path)))) for path in paths]
+        found = [(path, Path(os.path.realpath(folder))) for path, folder in folders]
+        return [(path, one) for path, one in found if one.is_dir() and any(one.is_relative_to(top) for top in removed)]
 
     def _git(self, own: Path) -> tuple[str, ...]:
         # A repository that comes from a disk that knows no case says so on ours as well: `A` would be taken for `a`.
