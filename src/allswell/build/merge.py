@@ -2,9 +2,10 @@
 
 The merge is made in a worktree of our own, inside the repository's git folder, so nothing of it is seen where a human
 works. What it came to is then brought in by moving the branch forward. Uncommitted edits that are in the way stop only
-that last step, and so do ignored files, such as a store, which git would replace without a word: the merge is kept
-under `refs/allswell/merged/BRANCH`, the next one goes on from it, and both come in as soon as nothing is in the way. A
-branch that does not merge is its builder's: it is told, as after a failed audit.
+that last step, and so do ignored files, such as a store, which git would replace without a word, and another worktree
+in which the branch is checked out, or a rebase of it: the merge is kept under `refs/allswell/merged/BRANCH`, the next
+one goes on from it, and both come in as soon as nothing is in the way. A branch that does not merge is its builder's:
+it is told, as after a failed audit.
 
 A merge that was killed half-way has changed only our worktree, which the next one clears. Merging twice is merging
 once, so a coordinator that was killed in between does it again.
@@ -27,7 +28,16 @@ from allswell.domain.build.hearing import ChannelCoverage, HeardMessage
 from allswell.domain.ids import Millis
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.process.command import allowed_environment
-from allswell.runtime.workspace.git import Git, find_top, git_dir_of, git_of, head_of, head_text
+from allswell.runtime.workspace.git import (
+    Git,
+    common_dir_of,
+    find_top,
+    git_dir_of,
+    git_of,
+    head_of,
+    head_text,
+    read_small,
+)
 from allswell.runtime.workspace.worktree import QUIET, SandboxedCommands, Worktree, add_worktree
 
 _log = logging.getLogger("allswell.build")
@@ -38,6 +48,8 @@ _LIMIT = 120_000
 _SAID = 1_000
 _BRANCHES = "build/"
 _HEADS = b"ref: refs/heads/"
+_REBASED = ("rebase-merge/head-name", "rebase-apply/head-name")
+"""Where git notes which branch is being rebased."""
 _IDENTITY = ("GIT_AUTHOR_*", "GIT_COMMITTER_*")
 T = TypeVar("T")
 
@@ -127,10 +139,22 @@ class GitMerge:
     async def _move(self, kept: str, target: str) -> None:
         if self._checked_out() == self._branch:
             await self._in_folder("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", kept)
+        elif await asyncio.to_thread(self._is_used_elsewhere):
+            raise Unavailable(f"{self._branch} is checked out in another worktree, or being rebased")
         elif await self._is_in(target, kept):
             await self._git(lambda git: git.run("update-ref", f"refs/heads/{self._branch}", kept, target))
         else:
             raise Unavailable(f"{self._branch} has gone on by itself")
+
+    def _is_used_elsewhere(self) -> bool:
+        """Whether somebody works on the branch in another worktree, or rebases it: what is there would seem edited."""
+        shared = Path(os.fsdecode(common_dir_of(os.fsencode(self._git_dir))))
+        ref = os.fsencode(f"refs/heads/{self._branch}")
+        return any(
+            head_text(os.fsencode(place)) == b"ref: " + ref
+            or any((read_small(os.fsencode(place / name)) or b"").strip() == ref for name in _REBASED)
+            for place in (shared, *shared.glob("worktrees/*"))
+        )
 
     async def _clear_tree(self, base: str) -> None:
         """Our worktree at a commit, whatever was left in it."""
