@@ -66,6 +66,13 @@ _BEYOND = 5.0
 """Seconds after its end is ordered in which a command must be over."""
 _OUTPUT = 64 << 20
 _LINES = 3
+LEADS_ELSEWHERE = frozenset(
+    (
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"),
+        *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"),
+    )
+)
+"""Variables that lead git to another repository or index: a hook and an alias of git's are given some of them."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +91,12 @@ class SandboxedCommands:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             words = as_agent(self.agent, argv)
+            env = {name: value for name, value in self.env.items() if name not in LEADS_ELSEWHERE}
             command = WardenCommand(
                 argv=words,
                 path=find_program(words[0], self.cwd, self.env),
                 cwd=self.cwd,
-                env={**self.env, "PWD": self.cwd, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+                env={**env, "PWD": self.cwd, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
                 stdout=out.fileno(),
                 stderr=err.fileno(),
                 cap=_OUTPUT,
