@@ -130,6 +130,24 @@ def test_what_a_human_has_git_ignore_is_not_overwritten(
     assert "then run: git merge --no-overwrite-ignore " in caplog.text
 
 
+def test_a_merge_that_a_human_is_amid_of_is_left_alone(project: Path) -> None:
+    """It was taken for one of ours by its message, and taken back with what they had resolved."""
+    branch(project, "db", same="from db\n")
+    branch(project, "api", api="made")
+    (project / "same").write_text("mine\n")
+    commit(project, "mine")
+    with pytest.raises(subprocess.CalledProcessError):
+        git("merge", "-q", "build/db", cwd=project)
+    (project / "same").write_text("resolved\n")
+    assert merge(project, "api") == [""]
+    assert (project / "same").read_text() == "resolved\n"
+    commit(project, "merged by hand")
+    assert git("log", "-1", "--format=%P", cwd=project).count(" ") == 1
+    git("merge", "-q", "--no-edit", "refs/allswell/merged/main", cwd=project)  # as they are told to
+    assert merge(project) == []
+    assert ((project / "same").read_text(), (project / "api").read_text()) == ("resolved\n", "made")
+
+
 @pytest.mark.parametrize("how", ["in another worktree", "rebased"])
 def test_a_branch_that_is_used_elsewhere_is_not_moved_meanwhile(
     project: Path, caplog: pytest.LogCaptureFixture, how: str

@@ -81,7 +81,6 @@ class GitMerge:
             text = "git does not know who merges; run: git config user.name NAME, and git config user.email ADDRESS"
             raise Refused("no_identity", text, where="--merge") from None
         self._tree = Worktree(self._top, self._git_dir.resolve() / "allswell-merge", "")
-        await self._take_back_ours()
         await self._bring_in()
         return self
 
@@ -171,12 +170,6 @@ class GitMerge:
                 return
         await self._git(lambda git: add_worktree(git, self._tree.path, "--detach", "--force", base))
         await self._tree.check_out(self._errands)
-
-    async def _take_back_ours(self) -> None:
-        """Take a merge back that an earlier version had begun in the folder itself when it was killed."""
-        message = self._git_dir / "MERGE_MSG"
-        if message.is_file() and message.read_text("utf-8", "replace").startswith(f"Merge branch '{_BRANCHES}"):
-            await self._in_folder("merge", "--abort")
 
     async def _commit(self, ref: str) -> str:
         return await self._git(lambda git: git.commit_at(ref)) or ""
