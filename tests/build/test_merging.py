@@ -130,6 +130,16 @@ def test_what_a_human_has_git_ignore_is_not_overwritten(
     assert "then run: git merge --no-overwrite-ignore " in caplog.text
 
 
+def test_a_tag_with_the_name_of_a_branch_is_not_merged_in_its_place(project: Path) -> None:
+    """Tags come along with a fetch, and git takes them first: what nobody has audited was merged."""
+    branch(project, "api", api="not audited")
+    git("tag", "build/db", "build/api", cwd=project)
+    branch(project, "db", db="made")
+    assert merge(project, "db") == [""]
+    assert (project / "db").read_text() == "made"
+    assert not (project / "api").exists()
+
+
 def test_a_merge_that_a_human_is_amid_of_is_left_alone(project: Path) -> None:
     """It was taken for one of ours by its message, and taken back with what they had resolved."""
     branch(project, "db", same="from db\n")

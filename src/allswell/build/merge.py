@@ -94,7 +94,8 @@ class GitMerge:
         except Unavailable as error:
             return f"it passed, and could not be merged: {error.message}"
         try:
-            await self._in_tree("merge", "--no-ff", "--no-edit", "--quiet", "-m", f"Merge branch '{branch}'", branch)
+            words = ("--no-ff", "--no-edit", "--quiet", "-m", f"Merge branch '{branch}'")
+            await self._in_tree("merge", *words, f"refs/heads/{branch}")  # a tag of that name would be taken first
         except Unavailable as error:
             conflicts = (await self._in_tree("diff", "--name-only", "--diff-filter=U")).decode("utf-8", "replace")
             reason = f"conflicts in {', '.join(conflicts.splitlines())}" if conflicts else error.message
