@@ -347,6 +347,7 @@ async def escalate(watch: Watch, cut: InterruptedStep, run: RunId) -> str:
 # before the attempt began, stay as they are. Where it is not certain how things were, nothing is discarded.
 
 _LIMITS = SnapshotLimits()
+_NO_FILTER = (b"unspecified", b"unset")
 
 
 class DiscardResult(msgspec.Struct, frozen=True):
@@ -460,6 +461,12 @@ def _check_out(top: Path, head: str, paths: Sequence[str]) -> set[str]:
     with _git_that_puts_back(top) as git:
         git.run("read-tree", head)
         there = wanted & set(git.run("ls-files", "-z", "--cached").split(b"\0"))
+        if (
+            there
+        ):  # what a filter makes of a commit's bytes (LFS) cannot be made here: no program of the repository's runs
+            listed = b"\0".join(sorted(there)) + b"\0"
+            told = git.run("check-attr", "-z", "--stdin", "filter", stdin=listed).split(b"\0")
+            there -= {path for path, set_to in zip(told[::3], told[2::3], strict=False) if set_to not in _NO_FILTER}
         if there:
             git.run("checkout-index", "-f", "-z", "--stdin", stdin=b"\0".join(sorted(there)) + b"\0")
     return {spell(path) for path in there}
