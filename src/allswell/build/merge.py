@@ -36,7 +36,7 @@ from allswell.runtime.workspace.git import (
     git_of,
     head_of,
     head_text,
-    read_small,
+    places_on,
 )
 from allswell.runtime.workspace.worktree import QUIET, SandboxedCommands, Worktree, add_worktree
 
@@ -48,8 +48,6 @@ _LIMIT = 120_000
 _SAID = 1_000
 _BRANCHES = "build/"
 _HEADS = b"ref: refs/heads/"
-_REBASED = ("rebase-merge/head-name", "rebase-apply/head-name")
-"""Where git notes which branch is being rebased."""
 _IDENTITY = ("GIT_AUTHOR_*", "GIT_COMMITTER_*")
 T = TypeVar("T")
 
@@ -148,13 +146,7 @@ class GitMerge:
 
     def _is_used_elsewhere(self) -> bool:
         """Whether somebody works on the branch in another worktree, or rebases it: what is there would seem edited."""
-        shared = Path(os.fsdecode(common_dir_of(os.fsencode(self._git_dir))))
-        ref = os.fsencode(f"refs/heads/{self._branch}")
-        return any(
-            head_text(os.fsencode(place)) == b"ref: " + ref
-            or any((read_small(os.fsencode(place / name)) or b"").strip() == ref for name in _REBASED)
-            for place in (shared, *shared.glob("worktrees/*"))
-        )
+        return bool(places_on(common_dir_of(os.fsencode(self._git_dir)), self._branch))
 
     async def _clear_tree(self, base: str) -> None:
         """Our worktree at a commit, whatever was left in it."""

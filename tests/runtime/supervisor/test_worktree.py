@@ -15,6 +15,7 @@ from allswell import Policy
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.question import Question
 from allswell.domain.service.retry import RetryPolicy
+from allswell.errors import Refused
 from allswell.runtime.receipts import Receipts
 from allswell.runtime.workspace.worktree import LeftoverWork, make_worktree
 from tests.clients.stand_in import CAPTURED
@@ -262,6 +263,27 @@ def test_what_was_committed_in_a_submodule_is_not_removed_with_its_worktree(repo
     for tree in worked:
         assert "by-the-agent" in git(tree / "sub", "log", "--format=%s", "--all")
         assert str(tree) in told
+
+
+@pytest.mark.parametrize("where", ["in the repository", "in a worktree", "in one that is gone"])
+def test_a_branch_that_a_human_has_checked_out_is_not_worked_on_meanwhile(
+    repo: Path, tmp_path: Path, where: str
+) -> None:
+    """An audit sends the task back while somebody looks at its branch: what is done then seems taken away there."""
+    place = repo / ".allswell" / "worktrees"
+    make_worktree(repo, place, "t_1", "looked at").remove()
+    branch = "allswell/looked-at-t1"
+    if where == "in the repository":
+        git(repo, "checkout", "-q", branch)
+    else:
+        git(repo, "worktree", "add", "-q", str(tmp_path / "other"), branch)
+    if where == "in one that is gone":
+        (tmp_path / "other").rename(tmp_path / "moved")
+        assert make_worktree(repo, place, "t_1", "looked at", branch.__eq__).branch == branch
+        return
+    with pytest.raises(Refused, match=f"{branch} is checked out in {tmp_path}"):
+        make_worktree(repo, place, "t_1", "looked at", branch.__eq__)
+    assert not (place / "t_1").exists()
 
 
 def test_a_repository_that_an_agent_commits_as_one_entry_is_not_removed_with_its_worktree(

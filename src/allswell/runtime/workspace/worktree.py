@@ -52,6 +52,7 @@ from allswell.runtime.workspace.git import (
     git_of,
     head_of,
     head_text,
+    places_on,
     read_small,
 )
 
@@ -631,6 +632,8 @@ def _add(tree: Worktree, base: Path | None) -> None:
             raise GitFailed("it has no commit yet; make one first")
         # It may be there: of an attempt that ended well, whose supervisor was killed before it could say so.
         there = git.commit_at(ref)
+        if there is not None and (used := places_on(git.common_dir, tree.branch)):
+            raise GitFailed(f"its branch {tree.branch} is checked out in {used[0]}; go to another branch there")
         if base is not None and (there is None or not base.exists()):  # first: it says whose branch it is
             write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
         if there is None:
