@@ -424,7 +424,7 @@ def _has_room(top: Path, path: str) -> bool:
             return False
     if place.is_symlink() or not place.is_dir():
         return True
-    return all(one.is_dir() and not one.is_symlink() for one in place.rglob("*"))
+    return all(entry.is_dir() and not entry.is_symlink() for entry in place.rglob("*"))
 
 
 def _is_inside(top: Path, path: str) -> bool:
@@ -461,12 +461,10 @@ def _check_out(top: Path, head: str, paths: Sequence[str]) -> set[str]:
     with _git_that_puts_back(top) as git:
         git.run("read-tree", head)
         there = wanted & set(git.run("ls-files", "-z", "--cached").split(b"\0"))
-        if (
-            there
-        ):  # what a filter makes of a commit's bytes (LFS) cannot be made here: no program of the repository's runs
-            listed = b"\0".join(sorted(there)) + b"\0"
-            told = git.run("check-attr", "-z", "--stdin", "filter", stdin=listed).split(b"\0")
-            there -= {path for path, set_to in zip(told[::3], told[2::3], strict=False) if set_to not in _NO_FILTER}
+        # What a filter makes of a commit's bytes (LFS) cannot be made here: no program of the repository's runs.
+        listed = b"".join(path + b"\0" for path in sorted(there))
+        filters = git.run("check-attr", "-z", "--stdin", "filter", stdin=listed).split(b"\0")
+        there -= {path for path, name in zip(filters[::3], filters[2::3], strict=False) if name not in _NO_FILTER}
         if there:
             git.run("checkout-index", "-f", "-z", "--stdin", stdin=b"\0".join(sorted(there)) + b"\0")
     return {spell(path) for path in there}

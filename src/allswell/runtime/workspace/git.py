@@ -254,7 +254,7 @@ def places_on(common_dir: bytes, branch: str) -> list[Path]:
     """The working trees of a repository in which a branch is checked out, or being rebased: it must not move there."""
     shared = Path(os.fsdecode(common_dir))
     ref = os.fsencode(f"refs/heads/{branch}")
-    found = []
+    places = []
     for own in (shared, *shared.glob("worktrees/*")):
         on = head_text(os.fsencode(own)) == _REF + ref
         if on or any((read_small(os.fsencode(own / name)) or b"").strip() == ref for name in _REBASED):
@@ -262,8 +262,8 @@ def places_on(common_dir: bytes, branch: str) -> list[Path]:
                 own if own == shared else Path(os.fsdecode((read_small(os.fsencode(own / "gitdir")) or b"").strip()))
             )
             if os.path.lexists(place):  # of one that was removed, the repository has not heard yet
-                found.append(place.parent)
-    return found
+                places.append(place.parent)
+    return places
 
 
 def place_of(folder: Path) -> str:

@@ -345,7 +345,7 @@ class Worktree:
 
         Of an index that is too long to be listed, none is found.
         """
-        found, pending = dict[Path, str](), [("", own)]
+        inside, pending = dict[Path, str](), [("", own)]
         while pending:
             top, git_dir = pending.pop()
             place = ("git", f"--git-dir={git_dir}", f"--work-tree={self.path / top}", *QUIET)
@@ -356,17 +356,17 @@ class Worktree:
             entries = {os.fsdecode(one.partition(b"\t")[2]) for one in listed if one.startswith(_REPOSITORY)}
             paths = [os.path.join(top, entry) for entry in sorted(entries)]
             for path, there in await asyncio.to_thread(self._git_dirs, own, paths):
-                if there not in (own, *found):
-                    found[there] = path
+                if there not in (own, *inside):
+                    inside[there] = path
                     pending.append((path, there))
-        return found
+        return inside
 
     def _git_dirs(self, own: Path, paths: Sequence[str]) -> list[tuple[str, Path]]:
         """The git folders of repositories at paths of the worktree, as far as they are removed with it."""
         removed = (os.path.realpath(self.path), own)
         folders = [(path, os.fsdecode(git_dir_of(os.fsencode(self.path / path)))) for path in paths]
-        found = [(path, Path(os.path.realpath(folder))) for path, folder in folders]
-        return [(path, one) for path, one in found if one.is_dir() and any(one.is_relative_to(top) for top in removed)]
+        real = [(path, Path(os.path.realpath(folder))) for path, folder in folders]
+        return [(path, at) for path, at in real if at.is_dir() and any(at.is_relative_to(top) for top in removed)]
 
     def _git(self, own: Path) -> tuple[str, ...]:
         # A repository that comes from a disk that knows no case says so on ours as well: `A` would be taken for `a`.
