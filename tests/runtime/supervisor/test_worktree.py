@@ -265,6 +265,23 @@ def test_what_was_committed_in_a_submodule_is_not_removed_with_its_worktree(repo
         assert str(tree) in told
 
 
+def test_what_lies_in_a_folder_with_our_name_is_committed_like_anything_else(repo: Path) -> None:
+    """A repository may have a flow there; a change of that alone was taken for none, and removed."""
+    flow = repo / ".allswell" / "flow.yaml"
+    flow.parent.mkdir(exist_ok=True)
+    flow.write_text("a\n")
+    git(repo, "add", "-f", str(flow))
+    git(repo, "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "with a flow")
+    tasks: list[str] = []
+
+    async def scene(night: Night) -> None:
+        tasks.append(await night.watch.submit("a change", payload="echo b >>.allswell/flow.yaml"))
+        assert (await night.ended(tasks[0])).state == "done"
+
+    night(repo, scene, agent())
+    assert git(repo, "show", f"allswell/a-change-{tasks[0][-4:]}:.allswell/flow.yaml") == "a\nb\n"
+
+
 @pytest.mark.parametrize("where", ["in the repository", "in a worktree", "in one that is gone"])
 def test_a_branch_that_a_human_has_checked_out_is_not_worked_on_meanwhile(
     repo: Path, tmp_path: Path, where: str

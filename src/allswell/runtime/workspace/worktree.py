@@ -27,7 +27,7 @@ from typing import TypeVar
 from allswell.domain.agents.fleet import as_agent
 from allswell.domain.agents.handover import BaseMoved
 from allswell.domain.receipts.receipt import Branch, Change
-from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
+from allswell.domain.receipts.snapshot import OBJECT, spell
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.process import KEEPER, Handle, ProcessResult, WardenCommand, find_program
 from allswell.runtime.workspace.files import (
@@ -280,9 +280,7 @@ class Worktree:
             paths.pop(name, None)
             paths[f"{name}/"] = _INSIDE
         head = (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace")
-        return LeftoverWork(
-            {path: how for path, how in paths.items() if can_be_kept(os.fsencode(path.rstrip("/")))}, head
-        )
+        return LeftoverWork(paths, head)
 
     async def commit_rest(self, errands: SandboxedCommands, message: str) -> LeftoverWork:
         """Commit on its branch what is not committed, as far as that can be; what is left then.
