@@ -88,6 +88,10 @@ def _folder(keep: str | None) -> Path:
         else:
             folder = Path(tempfile.mkdtemp(prefix="allswell-demo-"))
         agent = folder / "agent"
+        is_ours = agent.is_file() and not agent.is_symlink() and agent.read_bytes() == _AGENT.encode()
+        if not is_ours and any(os.path.lexists(folder / name) for name in ("agent", "parser.py")):
+            text = f"{keep} has a file agent or parser.py that no demo has made; name another folder"
+            raise allswell.Refused("bad_folder", text, where="--keep")
         agent.write_text(_AGENT)
         agent.chmod(0o755)
         (folder / "parser.py").unlink(missing_ok=True)

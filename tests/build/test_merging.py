@@ -130,6 +130,67 @@ def test_what_a_human_has_git_ignore_is_not_overwritten(
     assert "then run: git merge --no-overwrite-ignore " in caplog.text
 
 
+def test_a_tag_with_the_name_of_a_branch_is_not_merged_in_its_place(project: Path) -> None:
+    """Tags come along with a fetch, and git takes them first: what nobody has audited was merged."""
+    branch(project, "api", api="not audited")
+    git("tag", "build/db", "build/api", cwd=project)
+    branch(project, "db", db="made")
+    assert merge(project, "db") == [""]
+    assert (project / "db").read_text() == "made"
+    assert not (project / "api").exists()
+
+
+def test_a_merge_that_a_human_is_amid_of_is_left_alone(project: Path) -> None:
+    """It was taken for one of ours by its message, and taken back with what they had resolved."""
+    branch(project, "db", same="from db\n")
+    branch(project, "api", api="made")
+    (project / "same").write_text("mine\n")
+    commit(project, "mine")
+    with pytest.raises(subprocess.CalledProcessError):
+        git("merge", "-q", "build/db", cwd=project)
+    (project / "same").write_text("resolved\n")
+    assert merge(project, "api") == [""]
+    assert (project / "same").read_text() == "resolved\n"
+    commit(project, "merged by hand")
+    assert git("log", "-1", "--format=%P", cwd=project).count(" ") == 1
+    git("merge", "-q", "--no-edit", "refs/allswell/merged/main", cwd=project)  # as they are told to
+    assert merge(project) == []
+    assert ((project / "same").read_text(), (project / "api").read_text()) == ("resolved\n", "made")
+
+
+@pytest.mark.parametrize("how", ["in another worktree", "rebased"])
+def test_a_branch_that_is_used_elsewhere_is_not_moved_meanwhile(
+    project: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """What was merged would look as if it had been taken away there, and the next commit would take it away."""
+    branch(project, "db", db="made")
+    other = project.parent / "other"
+
+    async def main() -> str:
+        merging = await GitMerge(project).checked()
+        if how == "rebased":
+            (project / "more").write_text("a human's")
+            commit(project, "more")
+            with pytest.raises(subprocess.CalledProcessError):
+                git("rebase", "-q", "--force-rebase", "--exec", "false", "HEAD~", cwd=project)
+        else:
+            git("checkout", "-q", "-b", "mine", cwd=project)
+            git("worktree", "add", "-q", str(other), "main", cwd=project)
+        return await merging("db")
+
+    assert asyncio.run(main()) == ""
+    if how == "rebased":
+        git("rebase", "--abort", cwd=project)
+    else:
+        assert git("status", "--porcelain", cwd=other) == ""
+        git("worktree", "remove", str(other), cwd=project)
+        git("checkout", "-q", "main", cwd=project)
+    assert "is checked out in another worktree, or being rebased" in caplog.text
+    assert not (project / "db").exists()
+    assert merge(project) == []
+    assert (project / "db").read_text() == "made"
+
+
 def test_a_human_who_works_on_another_branch_is_left_there(project: Path) -> None:
     branch(project, "db", db="made")
 

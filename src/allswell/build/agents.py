@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ from allswell.domain.build.line import (
 )
 from allswell.domain.build.state import BUILD_OVER
 from allswell.runtime.process.command import allowed_environment
-from allswell.runtime.workspace.worktree import make_own_worktree
+from allswell.runtime.workspace.worktree import LEADS_ELSEWHERE, make_own_worktree
 from allswell.timing.loops import Nursery
 
 _log = logging.getLogger("allswell.build")
@@ -339,8 +340,14 @@ class WatchedCommand(msgspec.Struct, frozen=True):
         given = [word for key, value in env.items() for word in ("--env", f"{key}={value}")]
         called = [sys.executable, "-P", "-m", "allswell", "run"]  # -P: no package of the folder is taken for ours
         words = [*called, "--name", name, *self.options, *given, "--", *self.argv]
+        around = {name: value for name, value in os.environ.items() if folder is None or name not in LEADS_ELSEWHERE}
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, cwd=folder, start_new_session=True
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=folder,
+            env=around,
+            start_new_session=True,
         )
         try:
             printed = await _last_of(process.stdout)

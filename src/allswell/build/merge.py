@@ -2,9 +2,10 @@
 
 The merge is made in a worktree of our own, inside the repository's git folder, so nothing of it is seen where a human
 works. What it came to is then brought in by moving the branch forward. Uncommitted edits that are in the way stop only
-that last step, and so do ignored files, such as a store, which git would replace without a word: the merge is kept
-under `refs/allswell/merged/BRANCH`, the next one goes on from it, and both come in as soon as nothing is in the way. A
-branch that does not merge is its builder's: it is told, as after a failed audit.
+that last step, and so do ignored files, such as a store, which git would replace without a word, and another worktree
+in which the branch is checked out, or a rebase of it: the merge is kept under `refs/allswell/merged/BRANCH`, the next
+one goes on from it, and both come in as soon as nothing is in the way. A branch that does not merge is its builder's:
+it is told, as after a failed audit.
 
 A merge that was killed half-way has changed only our worktree, which the next one clears. Merging twice is merging
 once, so a coordinator that was killed in between does it again.
@@ -27,7 +28,16 @@ from allswell.domain.build.hearing import ChannelCoverage, HeardMessage
 from allswell.domain.ids import Millis
 from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.process.command import allowed_environment
-from allswell.runtime.workspace.git import Git, find_top, git_dir_of, git_of, head_of, head_text
+from allswell.runtime.workspace.git import (
+    Git,
+    common_dir_of,
+    find_top,
+    git_dir_of,
+    git_of,
+    head_of,
+    head_text,
+    places_on,
+)
 from allswell.runtime.workspace.worktree import QUIET, SandboxedCommands, Worktree, add_worktree
 
 _log = logging.getLogger("allswell.build")
@@ -69,7 +79,6 @@ class GitMerge:
             text = "git does not know who merges; run: git config user.name NAME, and git config user.email ADDRESS"
             raise Refused("no_identity", text, where="--merge") from None
         self._tree = Worktree(self._top, self._git_dir.resolve() / "allswell-merge", "")
-        await self._take_back_ours()
         await self._bring_in()
         return self
 
@@ -83,7 +92,8 @@ class GitMerge:
         except Unavailable as error:
             return f"it passed, and could not be merged: {error.message}"
         try:
-            await self._in_tree("merge", "--no-ff", "--no-edit", "--quiet", "-m", f"Merge branch '{branch}'", branch)
+            words = ("--no-ff", "--no-edit", "--quiet", "-m", f"Merge branch '{branch}'")
+            await self._in_tree("merge", *words, f"refs/heads/{branch}")  # a tag of that name would be taken first
         except Unavailable as error:
             conflicts = (await self._in_tree("diff", "--name-only", "--diff-filter=U")).decode("utf-8", "replace")
             reason = f"conflicts in {', '.join(conflicts.splitlines())}" if conflicts else error.message
@@ -127,10 +137,16 @@ class GitMerge:
     async def _move(self, kept: str, target: str) -> None:
         if self._checked_out() == self._branch:
             await self._in_folder("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", kept)
+        elif await asyncio.to_thread(self._is_used_elsewhere):
+            raise Unavailable(f"{self._branch} is checked out in another worktree, or being rebased")
         elif await self._is_in(target, kept):
             await self._git(lambda git: git.run("update-ref", f"refs/heads/{self._branch}", kept, target))
         else:
             raise Unavailable(f"{self._branch} has gone on by itself")
+
+    def _is_used_elsewhere(self) -> bool:
+        """Whether somebody works on the branch in another worktree, or rebases it: what is there would seem edited."""
+        return bool(places_on(common_dir_of(os.fsencode(self._git_dir)), self._branch))
 
     async def _clear_tree(self, base: str) -> None:
         """Our worktree at a commit, whatever was left in it."""
@@ -147,12 +163,6 @@ class GitMerge:
                 return
         await self._git(lambda git: add_worktree(git, self._tree.path, "--detach", "--force", base))
         await self._tree.check_out(self._errands)
-
-    async def _take_back_ours(self) -> None:
-        """Take a merge back that an earlier version had begun in the folder itself when it was killed."""
-        message = self._git_dir / "MERGE_MSG"
-        if message.is_file() and message.read_text("utf-8", "replace").startswith(f"Merge branch '{_BRANCHES}"):
-            await self._in_folder("merge", "--abort")
 
     async def _commit(self, ref: str) -> str:
         return await self._git(lambda git: git.commit_at(ref)) or ""

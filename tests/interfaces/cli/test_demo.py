@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from allswell import Refused, demo
 from tests import patience
 
 
@@ -36,3 +37,15 @@ def test_an_agent_hangs_its_work_is_kept_comes_back_and_gets_done(tmp_path: Path
     )
     assert "“write the parser” is done" in typed.stdout, "its last line is a command that works when it is typed"
     assert (tmp_path / "parser.py").read_text().endswith('for word in line.split(",")]\n')
+
+
+@pytest.mark.parametrize("name", ["agent", "parser.py"])
+def test_a_folder_with_such_files_of_the_users_own_is_refused(tmp_path: Path, name: str) -> None:
+    """The agent of the demo was written over theirs, and their parser removed."""
+    (tmp_path / "theirs").write_text("mine")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / name).symlink_to(tmp_path / "theirs")
+    with pytest.raises(Refused, match="that no demo has made"):
+        demo.tell(str(tmp_path / "here"))
+    assert (tmp_path / "theirs").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "here").iterdir()] == [name]

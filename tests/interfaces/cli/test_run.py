@@ -313,6 +313,20 @@ def test_a_worktree_of_its_own(shell: Shell) -> None:
     assert unused["task_id"] not in git("branch", cwd=shell.folder)
 
 
+def test_a_worktree_is_worked_in_whatever_repository_the_environment_names(shell: Shell) -> None:
+    """A hook or an alias of git's names the user's: the agent's commit was made there, and their index written over."""
+    (shell.folder / "kept").write_text("staged\n")
+    git("add", "kept", cwd=shell.folder)
+    staged = (shell.folder / ".git" / "index").read_bytes()
+    own = shell.folder / ".git"
+    shell.variables |= {"GIT_DIR": str(own), "GIT_INDEX_FILE": str(own / "index"), "GIT_WORK_TREE": str(shell.folder)}
+    script = "echo new >new; git add new; git -c user.name=x -c user.email=x@example.com commit -qm by-the-agent"
+    ran = shell.run_json("--worktree", "--", "sh", "-c", script)
+    assert (own / "index").read_bytes() == staged
+    assert "by-the-agent" not in git("log", "--format=%s", cwd=shell.folder)
+    assert git("log", "-1", "--format=%s", cwd=Path(ran["worktree"])) == "by-the-agent\n"
+
+
 def test_a_worktree_where_there_is_no_repository_is_refused_and_leaves_no_task(shell: Shell) -> None:
     (shell.folder / ".git").rename(shell.folder.parent / "git")
     assert "is in no git repository" in shell("run", "--worktree", "--", "true", code=2).stderr

@@ -15,6 +15,7 @@ from allswell import Policy
 from allswell.domain.agents.fleet import AgentSpec
 from allswell.domain.question import Question
 from allswell.domain.service.retry import RetryPolicy
+from allswell.errors import Refused
 from allswell.runtime.receipts import Receipts
 from allswell.runtime.workspace.worktree import LeftoverWork, make_worktree
 from tests.clients.stand_in import CAPTURED
@@ -261,6 +262,77 @@ def test_what_was_committed_in_a_submodule_is_not_removed_with_its_worktree(repo
     assert not looked.exists(), "all that is in it is elsewhere too"
     for tree in worked:
         assert "by-the-agent" in git(tree / "sub", "log", "--format=%s", "--all")
+        assert str(tree) in told
+
+
+def test_what_lies_in_a_folder_with_our_name_is_committed_like_anything_else(repo: Path) -> None:
+    """A repository may have a flow there; a change of that alone was taken for none, and removed."""
+    flow = repo / ".allswell" / "flow.yaml"
+    flow.parent.mkdir(exist_ok=True)
+    flow.write_text("a\n")
+    git(repo, "add", "-f", str(flow))
+    git(repo, "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "with a flow")
+    tasks: list[str] = []
+
+    async def scene(night: Night) -> None:
+        tasks.append(await night.watch.submit("a change", payload="echo b >>.allswell/flow.yaml"))
+        assert (await night.ended(tasks[0])).state == "done"
+
+    night(repo, scene, agent())
+    assert git(repo, "show", f"allswell/a-change-{tasks[0][-4:]}:.allswell/flow.yaml") == "a\nb\n"
+
+
+@pytest.mark.parametrize("where", ["in the repository", "in a worktree", "in one that is gone"])
+def test_a_branch_that_a_human_has_checked_out_is_not_worked_on_meanwhile(
+    repo: Path, tmp_path: Path, where: str
+) -> None:
+    """An audit sends the task back while somebody looks at its branch: what is done then seems taken away there."""
+    place = repo / ".allswell" / "worktrees"
+    make_worktree(repo, place, "t_1", "looked at").remove()
+    branch = "allswell/looked-at-t1"
+    if where == "in the repository":
+        git(repo, "checkout", "-q", branch)
+    else:
+        git(repo, "worktree", "add", "-q", str(tmp_path / "other"), branch)
+    if where == "in one that is gone":
+        (tmp_path / "other").rename(tmp_path / "moved")
+        assert make_worktree(repo, place, "t_1", "looked at", branch.__eq__).branch == branch
+        return
+    with pytest.raises(Refused, match=f"{branch} is checked out in {tmp_path}"):
+        make_worktree(repo, place, "t_1", "looked at", branch.__eq__)
+    assert not (place / "t_1").exists()
+
+
+def test_a_repository_that_an_agent_commits_as_one_entry_is_not_removed_with_its_worktree(
+    repo: Path, tmp_path: Path
+) -> None:
+    """Tools that make a project begin one; of it, the commit outside holds the name of a commit and no file."""
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q")
+    commit = "git -c user.name=x -c user.email=x@example.com commit -q"
+    git(library, *commit.split()[1:], "--allow-empty", "-m", "first")
+    begin = f"echo y >y; git add -A; {commit} -m by-the-agent"
+    scripts = {
+        "known elsewhere": f"git clone -q {library} sub; git add -A; {commit} -m outside",
+        "made": f"git init -q sub; cd sub; {begin}; cd ..; git add -A; {commit} -m outside",
+        "staged": f"git init -q sub; cd sub; {begin}; cd ..; git add -A",
+        "within": f"git clone -q {library} a; git init -q a/sub; cd a/sub; {begin}; cd ..; git add -A; {commit} -m a;"
+        f" git push -q origin HEAD:refs/heads/more; cd ..; git add -A; {commit} -m outside",
+    }
+    tasks: dict[str, str] = {}
+
+    async def scene(night: Night) -> None:
+        for name, script in scripts.items():
+            tasks[name] = await night.watch.submit(name, payload=script)
+        for task in tasks.values():
+            assert (await night.ended(task)).state == "done"
+
+    told = "\n".join(night(repo, scene, agent()).lines)
+    known, *made = (repo / ".allswell" / "worktrees" / task for task in tasks.values())
+    assert not known.exists(), "all that is in it is elsewhere too"
+    for tree, place in zip(made, ("sub", "sub", "a/sub"), strict=True):
+        assert "by-the-agent" in git(tree / place, "log", "--format=%s")
         assert str(tree) in told
 
 

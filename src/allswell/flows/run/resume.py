@@ -16,8 +16,8 @@ import asyncio
 import difflib
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -48,7 +48,7 @@ from allswell.runtime.process.leftovers import end_orphans
 from allswell.runtime.receipts import StateDir
 from allswell.runtime.workspace.baseline import Baseline, PathBefore, before, read_baseline
 from allswell.runtime.workspace.files import stamp
-from allswell.runtime.workspace.git import git_of
+from allswell.runtime.workspace.git import Git, git_of
 from allswell.runtime.workspace.recover import RecoveryTarget
 from allswell.runtime.workspace.snapshot import take
 
@@ -347,6 +347,7 @@ async def escalate(watch: Watch, cut: InterruptedStep, run: RunId) -> str:
 # before the attempt began, stay as they are. Where it is not certain how things were, nothing is discarded.
 
 _LIMITS = SnapshotLimits()
+_NO_FILTER = (b"unspecified", b"unset")
 
 
 class DiscardResult(msgspec.Struct, frozen=True):
@@ -355,7 +356,8 @@ class DiscardResult(msgspec.Struct, frozen=True):
     kept: Snapshot
     """What holds all that was there before anything was put back."""
     left: tuple[str, ...] = ()
-    """Paths that stay as they are, because another step may have made them, or nobody knows how they were."""
+    """Paths that stay as they are: another step may have made them, nobody knows how they were, something else has
+    come into their place, or a filter makes them."""
 
 
 def discard(home: Path, folder: Path, cuts: Sequence[InterruptedStep]) -> list[DiscardResult]:
@@ -402,12 +404,27 @@ def _put_back(place: Path, then: Baseline, changes: StepChanges, paths: Sequence
     safe = [path for path in paths if _is_inside(top, path)]
     noted = {one.path for one in then.noted}
     head = then.head
-    committed: set[str] = set()
-    if head is not None:
-        committed = _check_out(top, head, [path for path in safe if path not in noted])
+    tracked = set[str]() if head is None else _tracked(top, head, [path for path in safe if path not in noted])
     with closing(RecoveryTarget(top)) as target:
-        made = [path for path in safe if path not in committed and _made(target, path, before(place, then, path))]
-    return [path for path in paths if path not in committed and path not in made]
+        # First, as a file may have to come back where a step has made a folder, or a folder where it has made a file.
+        made = {path for path in safe if path not in tracked and _made(target, path, before(place, then, path))}
+    if head is not None and tracked:
+        made |= _check_out(top, head, [path for path in sorted(tracked) if _has_room(top, path)])
+    return [path for path in paths if path not in made]
+
+
+def _has_room(top: Path, path: str) -> bool:
+    """Whether git can put a file at a path without removing anything but what has that very path.
+
+    Git would remove a whole folder in its place, with what is ignored there, and a file in the place of its folder.
+    """
+    place = top / os.fsdecode(unspell(path))
+    for folder in place.relative_to(top).parents:
+        if os.path.lexists(top / folder) and (not (top / folder).is_dir() or (top / folder).is_symlink()):
+            return False
+    if place.is_symlink() or not place.is_dir():
+        return True
+    return all(entry.is_dir() and not entry.is_symlink() for entry in place.rglob("*"))
 
 
 def _is_inside(top: Path, path: str) -> bool:
@@ -430,16 +447,34 @@ def _made(top: RecoveryTarget, path: str, was: PathBefore) -> bool:
     return True
 
 
+def _tracked(top: Path, head: str, paths: Sequence[str]) -> set[str]:
+    """Those of the paths that a commit has."""
+    wanted = set(paths)
+    with _git_that_puts_back(top) as git:
+        listed = git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", head).split(b"\0")
+    return wanted & {spell(path) for path in listed if path}
+
+
 def _check_out(top: Path, head: str, paths: Sequence[str]) -> set[str]:
     """Give files what a commit has of them, by an index of our own: the repository's stays as it is. Which it has."""
     wanted = {unspell(path) for path in paths}
+    with _git_that_puts_back(top) as git:
+        git.run("read-tree", head)
+        there = wanted & set(git.run("ls-files", "-z", "--cached").split(b"\0"))
+        # What a filter makes of a commit's bytes (LFS) cannot be made here: no program of the repository's runs.
+        listed = b"".join(path + b"\0" for path in sorted(there))
+        filters = git.run("check-attr", "-z", "--stdin", "filter", stdin=listed).split(b"\0")
+        there -= {path for path, name in zip(filters[::3], filters[2::3], strict=False) if name not in _NO_FILTER}
+        if there:
+            git.run("checkout-index", "-f", "-z", "--stdin", stdin=b"\0".join(sorted(there)) + b"\0")
+    return {spell(path) for path in there}
+
+
+@contextmanager
+def _git_that_puts_back(top: Path) -> Iterator[Git]:
     try:
         with git_of(top, _LIMITS.git_timeout) as git:
-            git.run("read-tree", head)
-            there = wanted & set(git.run("ls-files", "-z", "--cached").split(b"\0"))
-            if there:
-                git.run("checkout-index", "-f", "-z", "--stdin", stdin=b"\0".join(sorted(there)) + b"\0")
+            yield git
     except AllswellError as error:
         text = f"git could not put the files back ({error}); all of them are kept: `allswell recover`"
         raise Refused("not_put_back", text, where="--choose") from error
-    return {spell(path) for path in there}

@@ -261,7 +261,7 @@ class RunSession:
         """The order in a worktree of the task's own, if that is wanted: made before the task is, or refused with it."""
         if not self._worktree:
             return order
-        from allswell.runtime.workspace.worktree import make_worktree
+        from allswell.runtime.workspace.worktree import LEADS_ELSEWHERE, make_worktree
 
         place = Path(order.cwd)
         self._tree = await asyncio.to_thread(
@@ -269,7 +269,10 @@ class RunSession:
         )
         await self._tree.check_out(self._tree.errands(order.env, agent=order.argv))
         setting = "ask" if self._spec is None else self._spec.ends_with_question
-        return replace(self._order(self._asked, self._tree.inside(place)), ends_with_question=setting)
+        order = self._order(self._asked, self._tree.inside(place))
+        kept = self._variables.values  # what was asked for by name
+        env = {name: value for name, value in order.env.items() if name in kept or name not in LEADS_ELSEWHERE}
+        return replace(order, env=env, ends_with_question=setting)
 
     def _say_limits(self) -> None:
         """Say under which limits it is started as an agent: who typed that did not type them."""

@@ -248,6 +248,26 @@ def branch_of(top: Path) -> str | None:
     return said.removeprefix(_BRANCH).decode("utf-8", "backslashreplace")
 
 
+_REBASED = ("rebase-merge/head-name", "rebase-apply/head-name")
+"""Where git notes which branch is being rebased."""
+
+
+def places_on(common_dir: bytes, branch: str) -> list[Path]:
+    """The working trees of a repository in which a branch is checked out, or being rebased: it must not move there."""
+    shared = Path(os.fsdecode(common_dir))
+    ref = os.fsencode(f"refs/heads/{branch}")
+    places = []
+    for own in (shared, *shared.glob("worktrees/*")):
+        on = head_text(os.fsencode(own)) == _REF + ref
+        if on or any((read_small(os.fsencode(own / name)) or b"").strip() == ref for name in _REBASED):
+            place = (
+                own if own == shared else Path(os.fsdecode((read_small(os.fsencode(own / "gitdir")) or b"").strip()))
+            )
+            if os.path.lexists(place):  # of one that was removed, the repository has not heard yet
+                places.append(place.parent)
+    return places
+
+
 def place_of(folder: Path) -> str:
     """Where a folder is, in words: with the branch that it is on, where it is in a working tree that is on one."""
     top = find_top(folder)

@@ -20,13 +20,14 @@ import tempfile
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from allswell.domain.agents.fleet import as_agent
 from allswell.domain.agents.handover import BaseMoved
 from allswell.domain.receipts.receipt import Branch, Change
-from allswell.domain.receipts.snapshot import OBJECT, can_be_kept, spell
+from allswell.domain.receipts.snapshot import OBJECT, spell
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.calls import in_time
 from allswell.runtime.process import KEEPER, Handle, ProcessResult, WardenCommand, find_program
@@ -53,6 +54,7 @@ from allswell.runtime.workspace.git import (
     git_of,
     head_of,
     head_text,
+    places_on,
     read_small,
 )
 
@@ -67,6 +69,13 @@ _BEYOND = 5.0
 """Seconds after its end is ordered in which a command must be over."""
 _OUTPUT = 64 << 20
 _LINES = 3
+LEADS_ELSEWHERE = frozenset(
+    (
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"),
+        *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"),
+    )
+)
+"""Variables that lead git to another repository or index: a hook and an alias of git's are given some of them."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +94,12 @@ class SandboxedCommands:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             words = as_agent(self.agent, argv)
+            env = {name: value for name, value in self.env.items() if name not in LEADS_ELSEWHERE}
             command = WardenCommand(
                 argv=words,
                 path=find_program(words[0], self.cwd, self.env),
                 cwd=self.cwd,
-                env={**self.env, "PWD": self.cwd, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+                env={**env, "PWD": self.cwd, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
                 stdout=out.fileno(),
                 stderr=err.fileno(),
                 cap=_OUTPUT,
@@ -154,6 +164,8 @@ _MERGE = (
 """A merge commit and nothing else, whatever the configuration says of merges."""
 _MERGING, _BEGUN, _RESOLVING = "merging", "begun", "resolving"
 """How far a worktree is with the work of its task's needs, as the note beside it says."""
+_REPOSITORY = b"160000 "
+"""How an index tells a repository inside, of which it holds the name of a commit and nothing else."""
 _INSIDE = "??"
 """How a repository inside is told, which no commit can hold."""
 _PATHS_AT_ONCE = 500
@@ -280,9 +292,7 @@ class Worktree:
             paths.pop(name, None)
             paths[f"{name}/"] = _INSIDE
         head = await in_worktree(lambda: (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace"))
-        return LeftoverWork(
-            {path: how for path, how in paths.items() if can_be_kept(os.fsencode(path.rstrip("/")))}, head
-        )
+        return LeftoverWork(paths, head)
 
     async def commit_rest(self, errands: SandboxedCommands, message: str) -> LeftoverWork:
         """Commit on its branch what is not committed, as far as that can be; what is left then.
@@ -320,19 +330,24 @@ class Worktree:
                 await self.run(errands, "update-index", "-q", "--unmerged", "--ignore-missing", "--really-refresh")
 
     async def _submodules(self, errands: SandboxedCommands, own: Path) -> list[str]:
-        """The names of submodules with commits of which none of their remotes is known to have them.
+        """The names of repositories inside with commits of which none of their remotes is known to have them.
 
-        They lie in the worktree's own part of the repository, and would be removed with it.
+        Submodules lie in the worktree's own part of the repository, and a repository that an agent has made inside, and
+        committed as one entry, lies in the worktree's files: they would be removed with it.
         """
+        words = ("rev-list", "-n", "1", "--exclude=refs/tags/*", "--all", "HEAD", "--not", "--remotes")
+        own = Path(await in_worktree(lambda: os.path.realpath(own)))
+        modules = await in_worktree(lambda: _modules(own / "modules"))
+        named = {module: str(module.relative_to(own / "modules")) for module in modules}
+        inside = await self._repositories(errands, own) | named
         found = []
-        for module in await in_worktree(lambda: _modules(own / "modules")):
-            words = ("rev-list", "-n", "1", "--exclude=refs/tags/*", "--all", "HEAD", "--not", "--remotes")
+        for git_dir, name in inside.items():
             try:
-                only_here = await errands.run("git", f"--git-dir={module}", *QUIET, *words)
+                only_here = await errands.run("git", f"--git-dir={git_dir}", *QUIET, *words)
             except Unavailable:  # what cannot be asked is not removed either
                 only_here = b"?"
             if only_here:
-                found.append(str(module.relative_to(own / "modules")))
+                found.append(name)
         return found
 
     def _unlock(self) -> Path:
@@ -340,6 +355,34 @@ class Worktree:
         own = self.own_git_dir()
         (own / "index.lock").unlink(missing_ok=True)
         return own
+
+    async def _repositories(self, errands: SandboxedCommands, own: Path) -> dict[Path, str]:
+        """Where the index has one entry for a repository, and those within it: what is removed with the worktree.
+
+        Of an index that is too long to be listed, none is found.
+        """
+        inside, pending = dict[Path, str](), [("", own)]
+        while pending:
+            top, git_dir = pending.pop()
+            place = ("git", f"--git-dir={git_dir}", f"--work-tree={self.path / top}", *QUIET)
+            try:
+                listed = (await errands.run(*place, "ls-files", "-z", "-s")).split(b"\0")
+            except Unavailable:
+                continue
+            entries = {os.fsdecode(one.partition(b"\t")[2]) for one in listed if one.startswith(_REPOSITORY)}
+            paths = [os.path.join(top, entry) for entry in sorted(entries)]
+            for path, there in await in_worktree(partial(self._git_dirs, own, paths)):
+                if there not in (own, *inside):
+                    inside[there] = path
+                    pending.append((path, there))
+        return inside
+
+    def _git_dirs(self, own: Path, paths: Sequence[str]) -> list[tuple[str, Path]]:
+        """The git folders of repositories at paths of the worktree, as far as they are removed with it."""
+        removed = (os.path.realpath(self.path), own)
+        folders = [(path, os.fsdecode(git_dir_of(os.fsencode(self.path / path)))) for path in paths]
+        real = [(path, Path(os.path.realpath(folder))) for path, folder in folders]
+        return [(path, at) for path, at in real if at.is_dir() and any(at.is_relative_to(top) for top in removed)]
 
     def _git(self, own: Path) -> tuple[str, ...]:
         # A repository that comes from a disk that knows no case says so on ours as well: `A` would be taken for `a`.
@@ -605,6 +648,8 @@ def _add(tree: Worktree, base: Path | None) -> None:
             raise GitFailed("it has no commit yet; make one first")
         # It may be there: of an attempt that ended well, whose supervisor was killed before it could say so.
         there = git.commit_at(ref)
+        if there is not None and (used := places_on(git.common_dir, tree.branch)):
+            raise GitFailed(f"its branch {tree.branch} is checked out in {used[0]}; go to another branch there")
         if base is not None and (there is None or not base.exists()):  # first: it says whose branch it is
             write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
         if there is None:

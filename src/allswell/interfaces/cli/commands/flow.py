@@ -401,13 +401,12 @@ async def _discarded(
         return []
     done = await in_thread(lambda: discard(base.home, Path(base.record.folder), those))
     for cut_off, one in zip(those, done, strict=True):
-        as_before = "its files are as they were when it began"
+        as_before = "its files are as they were when it began" + (", but for these" if one.left else "")
         context.remark(f"the changes of {cut_off.step} are kept in {one.kept.name}; {as_before}")
         if one.left:
-            more = f" and {len(one.left) - 8} more" if len(one.left) > 8 else ""
-            context.remark(
-                f"not put back, because other steps may have changed them too: {plain(', '.join(one.left[:8]))}{more}"
-            )
+            named = plain(", ".join(one.left[:8])) + (f" and {len(one.left) - 8} more" if len(one.left) > 8 else "")
+            why = "other steps may have changed them too, something else is in their place, or a filter makes them"
+            context.remark(f"not put back: {named} ({why})")
     return [one.kept.name for one in done]
 
 
