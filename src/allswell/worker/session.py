@@ -245,7 +245,7 @@ class WorkerSession:
             self._pending = pending + self._pending
 
     def turn_away(self, taken: list[QueueMessage]) -> list[QueueMessage]:
-        """Of messages that were just read, those that must wait: one is on trial, and one alone is at a time."""
+        """Of messages that were just read, those that must wait: only one message on trial is handled at a time."""
         tried = [one for one in taken if self._on_trial(one)]
         others = [attempt.taken for attempt in self.attempts()] + [waiting for waiting, _ in list(self._line)]
         busy = tried and any(self._on_trial(other) for other in others)
@@ -432,7 +432,9 @@ class WorkerSession:
         else:
             log.warning("message %s was given to another worker: what its handler wrote is not kept", token.id)
             self.figures.ended(LATE)
-            with suppress(psycopg.Error):  # then it is held against the message, which stays in the queue
+            with suppress(
+                psycopg.Error
+            ):  # then its late end counts as a failed reading; the message stays in the queue
                 self.queue.came_back(connection, {token: attempt.too_slow()})
                 connection.commit()
 

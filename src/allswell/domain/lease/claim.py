@@ -34,7 +34,7 @@ RUN_ROLE = "run"
 """The role of commands under `allswell run`, which run where they were started; they are resumed there, and no agent
 claims them."""
 COMMAND_ROLES = frozenset((STEP_ROLE, RUN_ROLE))
-"""Roles whose tasks have a command in their payload: who resumes one runs it, so agents hand over none."""
+"""Roles whose tasks have a command in their payload, which is run when they are resumed: no agent may submit them."""
 _BY_NAME_ONLY = frozenset((*COMMAND_ROLES, WEBHOOKS, *BUILD_ROLES))
 LENGTH_MIN = 100
 CLAIM_MAX = 10_000
@@ -200,7 +200,7 @@ def hand_out(situation: RowSnapshot, command: HandOut) -> Decision:
 
 
 def _is_kept_for_another(task: Task, claim: Claim, now: Millis) -> bool:
-    """Whether a task was sent back to an agent a moment ago, and this one is another: neither it nor a slot of it."""
+    """Whether a task was just sent back to another agent, and this one is no slot of that agent (`NAME.2`)."""
     until, last = task.record.back_until, task.record.handover
     if until is None or last is None or now >= until:
         return False
@@ -208,7 +208,7 @@ def _is_kept_for_another(task: Task, claim: Claim, now: Millis) -> bool:
 
 
 def _given_up_for(command: HandOut, granted: Sequence[Granted]) -> Sequence[Event]:
-    """The event about the task that was given up for this claim: once, with the name of the task taken instead."""
+    """The event about the task that the claimer put aside to claim this one, with the name of the new task."""
     after = command.claim.after
     if after is None or (command.further and not granted):
         return ()

@@ -84,7 +84,7 @@ def follower_name(sink: str) -> str:
 
 
 def memory_key(follower: str) -> str:
-    """The key of the word that a follower keeps together with its cursor."""
+    """The key under which a follower keeps a text of its own, written together with its cursor."""
     return f"{follower}.memory"
 
 
@@ -125,7 +125,7 @@ def _pause(tries: int, patience: DeliveryRetries) -> int:
 
 
 def put_off(delivery: Delivery, until: Millis) -> Delivery:
-    """The delivery where its target may not be told anything before a moment: that is no failure."""
+    """The delivery, to be tried later because its target is paused until then; that counts as no failure."""
     return replace(delivery, next_at=until)
 
 
@@ -159,12 +159,13 @@ def made_words(tries: int) -> str:
     return f"✅ Delivered on retry {tries}" if tries else "✅ Delivered"
 
 
-# A duty: what one process at a time does for the whole watch, such as following the journal for a sink.
+# A duty: what one process at a time does for all on one store, such as following the journal for a sink.
 #
-# Whoever does it keeps a word in the store and renews it. A word that has not been renewed for three times its pace is
-# nobody's, and so is that of a process known to be dead: a duty soon goes on when its process has died. The word is
-# only ever swapped for the one that was read, so of two that take a duty at once, one gets it. A process that slept
-# through the end of its word may still act once before it notices; whatever a duty does must bear being done twice.
+# The process that does it keeps a claim in the store, under a key, and renews it. One that was not renewed for three
+# times its pace is free, and so is that of a process known to be dead: a duty soon goes on when its process has died.
+# The claim is written by compare-and-set, so of two processes that take a duty at once, one gets it. A process that
+# slept past the end of its claim may still act once before it notices; so whatever a duty does must bear being done
+# twice.
 
 PACE = 5_000
 """Milliseconds between two words."""

@@ -44,9 +44,9 @@ SPARE = 1_000.0
 """Calls that may come at once, after a quiet while."""
 AT_A_TIME = 2_000
 KEY_SHARE = 4
-"""Calls of one key at a time take this fraction of all connections at most, or one key could keep all others out."""
+"""Calls of one key at a time may take a quarter of all connections, or one key could keep all others out."""
 LARGE = 64 << 10
-"""Bytes: a call that may bring more of them waits for a place; about as much of any call lies in memory unread."""
+"""Bytes: a call that may bring more of them waits for a place; the server reads about as much ahead of any call."""
 LARGE_AT_A_TIME = 8
 LARGE_SECONDS = 30.0
 """How long a call with a large body waits for a place."""
@@ -238,14 +238,15 @@ class SecurityMiddleware:
 
     def _check_meant(self, scope: Scope, headers: Headers, *, visited: bool) -> None:
         if scope["method"] not in _METHODS:
-            raise Refused("bad_method", f"{scope['method']} is not done here", where="method")
+            raise Refused("bad_method", f"method {scope['method']} is not allowed here", where="method")
         host = headers.get("host", "")
         if not self._meant.are_known(host):
             text = f"this server is not called {host[:100]!r}"
             raise Refused("foreign_host", text, where="Host", hint="`allswell serve --host NAME` gives it a name")
         origin = headers.get("origin")
         if origin is None:
-            # A link somewhere else may lead a person to the page: no cookie comes with it, and a GET changes nothing.
+            # A link somewhere else may lead a person to the page: the browser sends no cookie with it (they are
+            # SameSite=Strict), and a GET changes nothing.
             leads_here = visited and scope["method"] == "GET" and headers.get("sec-fetch-dest") == "document"
             if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not leads_here:
                 raise _foreign("another page")
@@ -267,7 +268,7 @@ class SecurityMiddleware:
 
 
 def _called(scope: Scope) -> tuple[str, dict[str, Value | None]]:
-    """What a span of a call is called: no ids, so that calls of one kind are found together."""
+    """The name of a call's span, such as `POST /api/v1/tasks`: without ids, so calls of one kind are found together."""
     place = "/".join(scope["path"].split("/")[:4])
     return f"{scope['method']} {place}", {METHOD: scope["method"]}
 

@@ -506,7 +506,9 @@ class Page:
 
     async def _no_place(self, request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
-            return self._wrong(request, Refused("bad_method", f"{request.method} is not done here", where="method"))
+            return self._wrong(
+                request, Refused("bad_method", f"method {request.method} is not allowed here", where="method")
+            )
         return self._wrong(request, Refused("no_route", "there is nothing at this address", where="path"))
 
 

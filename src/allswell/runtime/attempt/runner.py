@@ -423,7 +423,7 @@ class AttemptRunner(AttemptLife):
     def _without_message(self) -> str:
         """Go on with the call that was put off, and with no message behind it; what the message was.
 
-        A message would be a turn of its own, and the agent could put a call off before that without being heard.
+        A message would begin a turn of its own, before which the agent could defer another call without our noticing.
         """
         alone = resumed(self.order.argv, "claude", self.order.warmth.session, "")
         if alone is None:

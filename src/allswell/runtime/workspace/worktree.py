@@ -86,7 +86,7 @@ class SandboxedCommands:
     env: Mapping[str, str]
     limit: int
     agent: tuple[str, ...] = ()
-    """The command of the agent for which they run: they are run as its user."""
+    """The agent's command; where it begins with `setpriv` or `sudo`, these run as that user too."""
 
     async def run(self, *argv: str) -> bytes:
         """What a command prints; `Unavailable` with its last lines if it does not end well, or in time."""
@@ -150,7 +150,7 @@ QUIET = tuple(
         "maintenance.auto=false",
         "advice.addEmbeddedRepo=false",
         "submodule.recurse=false",
-        # A hook that a configuration names is not in the folder of hooks; from git 2.55 on its event can be ended.
+        # Hooks can also be named in a configuration; from git 2.55 on, all those of an event can be disabled.
         *(f"hook.{event}.enabled=false" for event in _HOOKS),
     )
     for word in ("-c", setting)
