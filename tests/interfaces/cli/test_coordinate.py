@@ -310,12 +310,12 @@ def test_what_has_passed_is_merged_and_what_does_not_merge_goes_back(tmp_path: P
     assert (folder / "same").read_text() == "db"
     assert git("status", "--porcelain", cwd=folder) == ""
     subprocess.run(["git", "merge", "-q", "build/api"], cwd=folder, check=False, capture_output=True)
-    assert "AA same" in git(
-        "status", "--porcelain", cwd=folder
-    )  # as a coordinator leaves it that is killed in the middle
+    begun = git("status", "--porcelain", cwd=folder)
+    assert "AA same" in begun
     ran = allswell(folder, *words)
     assert ran.returncode == 1
-    assert git("status", "--porcelain", cwd=folder) == ""
+    assert git("status", "--porcelain", cwd=folder) == begun, "a merge that a human has begun is left alone"
+    git("merge", "--abort", cwd=folder)
     git("branch", "-f", "build/api", "main", cwd=folder)
     ran = allswell(folder, *words, given="a: READY api https://x/2\nb: AUDIT api PASS\n")
     assert ran.returncode == 0
