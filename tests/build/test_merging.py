@@ -1,6 +1,7 @@
 """Merges are made outside the checkout: what a human edits meanwhile is neither lost nor a builder's failure."""
 
 import asyncio
+import os
 import subprocess
 from pathlib import Path
 
@@ -45,6 +46,13 @@ def merge(folder: Path, *components: str) -> list[str]:
     return asyncio.run(main())
 
 
+def type_advice(caplog: pytest.LogCaptureFixture, folder: Path) -> None:
+    """Type what the last warning says is to be run."""
+    command = caplog.messages[-1].rpartition("run: ")[2].split()
+    assert command[:2] == ["git", "merge"]
+    git(*command[1:], cwd=folder)
+
+
 def test_edits_elsewhere_stay_and_the_branch_moves_on(project: Path) -> None:
     branch(project, "db", db="made")
     (project / "notes").write_text("edited\n")
@@ -62,7 +70,7 @@ def test_edits_in_the_way_are_kept_and_the_merges_come_in_when_they_are_gone(
     (project / "same").write_text("edited\n")
     assert merge(project, "db", "api") == ["", ""]
     assert (project / "same").read_text() == "edited\n"
-    assert "commit or stash your edits, then run: git merge " in caplog.text
+    assert "commit or stash your edits" in caplog.text
     git("checkout", "-q", "--", "same", cwd=project)
     assert merge(project) == []
     assert (project / "same").read_text() == "from db\n"
@@ -127,7 +135,31 @@ def test_what_a_human_has_git_ignore_is_not_overwritten(
         file.write_text("the human's")
     assert merge(project, "db") == [""]
     assert [file.read_text() for file in own] == ["the human's"] * 2
-    assert "then run: git merge --no-overwrite-ignore " in caplog.text
+    with pytest.raises(subprocess.CalledProcessError):
+        type_advice(caplog, project)
+    assert [file.read_text() for file in own] == ["the human's"] * 2, "nor by the command that they are told to type"
+    (project / "secrets").rename(project.parent / "secrets")
+    (project / ".allswell").rename(project.parent / "allswell")
+    type_advice(caplog, project)
+    assert os.path.lexists(project / planted)
+    assert git("log", "build/db", "--not", "main", cwd=project) == ""
+
+
+def test_a_merge_that_is_kept_comes_in_by_hand_where_the_branch_has_gone_on(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    branch(project, "db", same="from db\n")
+    (project / "same").write_text("edited\n")
+    assert merge(project, "db") == [""]
+    git("checkout", "-q", "--", "same", cwd=project)
+    (project / "more").write_text("a human's")
+    commit(project, "more")
+    caplog.clear()
+    assert merge(project) == []
+    type_advice(caplog, project)
+    assert ((project / "same").read_text(), (project / "more").read_text()) == ("from db\n", "a human's")
+    assert merge(project) == []
+    assert "allswell" not in git("for-each-ref", cwd=project)
 
 
 def test_a_tag_with_the_name_of_a_branch_is_not_merged_in_its_place(project: Path) -> None:

@@ -129,10 +129,18 @@ class GitMerge:
             try:
                 await self._move(kept, target)
             except Unavailable as error:
-                how = f"commit or stash your edits, then run: git merge --no-overwrite-ignore {kept[:12]}"
+                how = await self._by_hand(kept, target)
                 _log.warning("what was merged is not in %s yet (%s); %s", self._branch, error.message, how)
                 return
         await self._git(lambda git: git.run("update-ref", "-d", self._kept))
+
+    async def _by_hand(self, kept: str, target: str) -> str:
+        """What a human can do about it. Git keeps ignored files only where a branch is moved forward."""
+        if await self._is_in(target, kept):
+            how, command = "commit or stash your edits, or move files away", "git merge --ff-only --no-overwrite-ignore"
+        else:
+            how, command = "move ignored files away that it would overwrite", "git merge --no-edit"
+        return f"{how}, then, where {self._branch} is checked out, run: {command} {kept[:12]}"
 
     async def _move(self, kept: str, target: str) -> None:
         if self._checked_out() == self._branch:
@@ -145,7 +153,7 @@ class GitMerge:
             raise Unavailable(f"{self._branch} has gone on by itself")
 
     def _is_used_elsewhere(self) -> bool:
-        """Whether somebody works on the branch in another worktree, or rebases it: what is there would seem edited."""
+        """Whether the branch is checked out in another worktree, or being rebased: what is there would seem edited."""
         return bool(places_on(common_dir_of(os.fsencode(self._git_dir)), self._branch))
 
     async def _clear_tree(self, base: str) -> None:
