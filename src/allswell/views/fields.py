@@ -47,12 +47,12 @@ S = TypeVar("S", bound=Struct)
 
 
 def as_shape(source: object, kind: type[S], **differing: object) -> S:
-    """What is shown of something: what has the same name in both, with all that lies in it; the rest is given here."""
-    told = {
+    """A shape of a source: fields of the same name are copied, at every depth; `differing` gives the others by name."""
+    fields = {
         public: differing[name] if name in differing else getattr(source, name)
         for name, public in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     }
-    return convert(told, kind, from_attributes=True, dec_hook=read)
+    return convert(fields, kind, from_attributes=True, dec_hook=read)
 
 
 # Which thing is meant, where it can be a task, a run or a question: its id under its name, the others null.

@@ -432,9 +432,7 @@ class WorkerSession:
         else:
             log.warning("message %s was given to another worker: what its handler wrote is not kept", token.id)
             self.figures.ended(LATE)
-            with suppress(
-                psycopg.Error
-            ):  # then its late end counts as a failed reading; the message stays in the queue
+            with suppress(psycopg.Error):  # the message stays in the queue, as if its handler had not come back
                 self.queue.came_back(connection, {token: attempt.too_slow()})
                 connection.commit()
 

@@ -48,11 +48,11 @@ class HumanSession(msgspec.Struct, frozen=True, omit_defaults=True):
     waits: str = ""
     """What it waits for at its terminal, in words of its program; empty: it does not, as far as is known."""
     kind: str = ""
-    """The same in a word of its program's."""
+    """The kind of what it waits for, as its program names it."""
     said_at: int = 0
-    """When the process began that reported this, in ticks since its machine did: later reports may have come sooner."""
+    """When the process that reported this was started, in clock ticks since boot: reports may come in another order."""
     told_at: int = 0
-    """The same of the report by which it was told last that it waits."""
+    """`said_at` of the report for which it was last announced that the session waits."""
 
     @property
     def agent(self) -> AgentId:
@@ -114,9 +114,9 @@ def reported(
 ) -> tuple[tuple[HumanSession, ...], tuple[Event, ...]]:
     """The sessions of a machine after a report, and what the journal says of it.
 
-    That one waits is told once, until it has gone on. Each report comes from a process of its own, and they do not
-    arrive in order: what is heard of first may be that it waits; and one that is late changes nothing, but where it
-    says that the session had gone on before it waited, that is told now.
+    That a session waits is announced once, until it has gone on. Each report comes from a process of its own, so they
+    may arrive in another order: the first one may be that the session waits. A report that is late changes nothing; but
+    if it says that the session had gone on before it waited, that it waits is announced again.
     """
     new = report.session
     known = next((session for session in before if session.session == new.session), None)

@@ -286,9 +286,8 @@ async def look(views: Views, place: LocalFacts = ANYWHERE) -> Verdict:
     checks = tuple(check for check in made if check is not None)
     items = [item for check in checks for item in check.concerns]
     if place.reports is not None:
-        reported = [
-            item for item in await place.reports() if item.kind != "survivor"
-        ]  # of processes on this machine, which the server cannot see
+        # Survivors are processes of this machine, which the server cannot see.
+        reported = [item for item in await place.reports() if item.kind != "survivor"]
         known = {(item.kind, item.id) for item in reported}
         items = [*reported, *(item for item in items if (item.kind, item.id) not in known)]
     concerns = tuple(sorted(items, key=lambda item: _ORDER.index(item.level)))

@@ -248,13 +248,13 @@ def _unix(path: Path) -> Iterator[socket.socket]:
 class StrictConnection(h11.Connection):
     """HTTP/1.1 without its ambiguities: bare line feeds, folded lines, two lengths of one body, trailers behind it.
 
-    What takes long to read for what it is, is refused too, since nothing else is served meanwhile: a head of very many
-    lines, fields or pieces, and a body in very many very small pieces.
+    A request that would take long to read for its size is refused too, because nothing else is served meanwhile: a head
+    of very many lines, fields or pieces, and a body in very many very small pieces.
     """
 
     _in_chunks = False
     _looked_at = _lines = _pieces = 0
-    """Of a head that has not come whole: bytes that were looked at, line feeds in them, and how often more came."""
+    """Of a head that is still coming: bytes looked at so far, line feeds in them, and in how many pieces they came."""
     _parts = _bytes_in_parts = 0
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:

@@ -7,8 +7,8 @@ of its own for each hook. What is posted is data; it fills places of templates a
 (`domain/notify/spec.py`).
 
 A stranger can post anything. So a delivery counts against a hook's limits only once its signature was checked; a name
-that no hook has is answered as a hook whose secret the sender does not know; and of bodies that are on their way so
-many bytes are held and no more: others take the place of the oldest, so that bodies that never come keep no sender out.
+that no hook has is answered as a hook whose secret the sender does not know; and bodies that are still coming are held
+up to so many bytes in all: beyond that the oldest is dropped, so that bodies that never come keep no sender out.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Hooks:
             self._held -= self._unchecked.pop(reading, 0)
 
     def _hold(self, reading: asyncio.Future[bytes], size: int) -> None:
-        """Count what has come of a body; where all of them are too much, the oldest of which something came goes."""
+        """Count bytes that came of a body. Where all bodies are too much, the oldest that has any bytes is dropped."""
         if reading not in self._unchecked:
             return
         self._unchecked[reading] += size

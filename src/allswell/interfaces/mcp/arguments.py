@@ -151,9 +151,9 @@ class RequestToolParams(LeaseToolParams, frozen=True):
     kind: Annotated[
         Literal["delegation", "handoff", "status_check", "collaboration"],
         Meta(
-            description="A delegation is delivered once; if it fails, you go on without it. Other kinds are delivered "
-            "again (see retries). If no answer comes, your task is put aside until it does: you no longer hold the "
-            "task, and the field `next` of this call's result is what to do instead."
+            description="A delegation is delivered once; if it fails, you decide how to go on. Other kinds are "
+            "delivered again (see retries). If no answer comes, your task is put aside until it does: you no longer "
+            "hold it, and `next` in this call's result is the task that you were given instead, if there is one."
         ),
     ] = "delegation"
     timeout_s: (
@@ -177,7 +177,9 @@ class InboxToolParams(ToolParams, frozen=True):
     agent: AgentArgument = ""
     roles: Roles = []
     wait_s: Wait = 0
-    mesh: Annotated[bool, Meta(description="true: also requests to other agents that you may answer.")] = False
+    mesh: Annotated[
+        bool, Meta(description="true: list requests to other agents that you may answer, and not your own.")
+    ] = False
 
 
 class DeclineToolParams(ToolParams, frozen=True):

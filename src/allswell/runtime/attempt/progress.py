@@ -377,7 +377,7 @@ def _read_all(reapers: list[int]) -> list[Tree]:
 
 
 def _noticed(seen: asyncio.Future[FolderState]) -> None:
-    """Nobody may be left who waits for it."""
+    """Fetch its error, which asyncio would log otherwise: its waiters may all have been cancelled."""
     if not seen.cancelled():
         seen.exception()
 

@@ -1,8 +1,8 @@
 """The loop of `allswell run`: one task, tried again until it has ended or no try is left.
 
-The store decides whether a task may be tried again: after a failure when its pause is over and its policy allows it,
-after a limit at once, and each attempt counts against the task's own limit. This loop then claims the task again by its
-id and runs the command, as often as `--retries` says. Whichever of the two runs out first ends it.
+The store decides by the task's policy whether it may be tried again: after a failure once its pause is over, after a
+limit at once, until a human is asked. This loop then claims the task again by its id and runs the command, at most as
+many times more as `--retries` says.
 """
 
 from __future__ import annotations

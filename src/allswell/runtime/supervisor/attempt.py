@@ -327,7 +327,8 @@ class AttemptSupervisor:
         if self._tree is not None:
             if self._plan.bring_needs and works:
                 done = await self._bring_needs(self._tree, works)
-            folder = await in_worktree(partial(getattr, self._tree, "folder"))
+            tree = self._tree
+            folder = await in_worktree(lambda: tree.folder)
         done = done[:_NEEDS_TOLD]
         if lease.attempt > 1 or lease.granted.task.spec.retry_of is not None:  # what was left is read from files
             brief = await in_thread(lambda: brief_for(spec, lease, home, folder, cold=cold, done=done))

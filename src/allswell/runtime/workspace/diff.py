@@ -102,9 +102,7 @@ class _ScratchTrees:
     def _fill(self, place: Path, side: Baseline, index: str, under: bytes) -> None:
         if not under:
             self.run("read-tree", side.head or "--empty", index=index)
-        elif (
-            side.head is not None
-        ):  # a repository inside: a folder like any other, once its entry as a submodule is removed
+        elif side.head is not None:  # a repository inside is a folder like any other once its own entry is removed
             self._update(index, [(under.rstrip(b"/"), None)])
             self.run("read-tree", "-i", b"--prefix=" + under, side.head, index=index)
         entries: list[tuple[bytes, tuple[str, str] | None]] = []

@@ -335,7 +335,7 @@ def take_folder(
     listed = None if only is None else list(only)
     if earlier is not None and before is not None:
         same = _still_so(folder, before, listed, (*left_out, *notes), order.late)
-        if same or order.late():  # of a folder that takes so long to look at, another one would hold nothing
+        if same or order.late():  # once it is late, a new snapshot would hold nothing
             return manifest_to_snapshot(place, earlier, before, folder)
     try:
         make_state_folder(order.home)

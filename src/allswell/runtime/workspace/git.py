@@ -683,19 +683,20 @@ class Git:
             end(process)
 
 
-def _talk(process: subprocess.Popen[bytes], given: bytes, seconds: float) -> tuple[bytes, bytes]:
-    """Give a process its input, and read what it answers and complains of, until it has ended.
+def _talk(process: subprocess.Popen[bytes], stdin: bytes, seconds: float) -> tuple[bytes, bytes]:
+    """Write the input of a process, and read its output and its errors, until it has ended.
 
-    `TimeoutError` where that takes longer, `OverflowError` where it is more than is read: the caller ends it then.
+    As `Popen.communicate`, but bounded: `TimeoutError` after so many seconds, also while it still answers, and
+    `OverflowError` where it answers more than is read. The caller then ends the process.
     """
-    end, left = time.monotonic() + seconds, memoryview(given)
+    end, left = time.monotonic() + seconds, memoryview(stdin)
     texts: dict[object, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as waiting:
         for pipe, event in ((process.stdin, selectors.EVENT_WRITE), *((one, selectors.EVENT_READ) for one in texts)):
             waiting.register(pipe, event)  # type: ignore[arg-type]  # all three are pipes
         while waiting.get_map():
             rest = end - time.monotonic()
-            ready = waiting.select(rest) if rest > 0 else []  # who answers bit by bit, without a pause, has no longer
+            ready = waiting.select(rest) if rest > 0 else []
             if not ready:
                 raise TimeoutError
             for key, _ in ready:
