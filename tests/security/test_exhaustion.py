@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from allswell.domain.agents.fleet import AgentSpec
@@ -178,16 +177,7 @@ def test_long_names_are_not_held_in_memory_where_a_folder_is_looked_at(
 # A folder that does not answer: it lies on a disk that is gone, or an agent has mounted a file system there that is
 # served by a process of its own, which stands still with its tree, or never meant to answer.
 
-DENIED = msgspec.json.encode(
-    {
-        "type": "result",
-        "subtype": "success",
-        "is_error": True,
-        "result": "x",
-        "session_id": "11111111-1111-4111-8111-111111111111",
-        "permission_denials": [{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "x"}}],
-    }
-).decode()
+DENIED = Path(__file__).parents[1] / "clients" / "captured" / "claude-denied.jsonl"
 
 
 def test_a_folder_that_answers_only_when_its_agent_is_gone_keeps_nobody_from_being_ended(
@@ -243,7 +233,7 @@ def test_no_loop_looks_into_a_folder_and_one_that_never_answers_is_told_of(
     async def main() -> None:
         async with stage(tmp_path) as here:
             monkeypatch.setattr(record, "find_top", calls_of_git.find_top)
-            attempt = await here.shell(f"printf '%s\\n' '{DENIED}'; exit 1")
+            attempt = await here.shell(f"cat {DENIED}; exit 1")
             attempt.before_start = lambda: monkeypatch.setattr(record, "find_top", find_top)
             outcome = await attempt.run()
             never.set()

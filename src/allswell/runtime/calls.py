@@ -260,11 +260,11 @@ async def run_in_thread(scope: Scope, function: Callable[[], T], *, threads: Thr
 
 
 async def in_time(function: Callable[[], T], seconds: float, what: str) -> T:
-    """Await a sync call that looks into a folder of others'; `Unavailable` where it does not come back in time.
+    """Await a sync call that looks into another's folder; `Unavailable` if it does not return in time.
 
-    A folder may lie on a disk that is gone, or on a file system of a process that does not answer: the kernel then
-    holds whoever looks, and no signal ends that. So no loop looks itself, and no thread is waited for without end. One
-    that is given up ends by itself once the folder answers.
+    A folder may lie on a disk that is gone, or on a file system whose process does not answer: the kernel then blocks
+    the thread that looks, and no signal ends that. So no event loop looks itself, and no thread is waited for without a
+    limit. A thread that was left ends by itself once the folder answers.
     """
     loop = asyncio.get_running_loop()
     call = _FOR_FOLDERS.call(function)

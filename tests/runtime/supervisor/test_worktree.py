@@ -174,6 +174,19 @@ def test_a_base_that_moved_on_is_told_to_the_next_attempt_and_the_same_by_run(re
         assert says in told.read_text().splitlines()
 
 
+def all_done(repo: Path, scripts: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Have agents do these scripts, each in a worktree of its own: their tasks, and what the supervisor printed."""
+    tasks: dict[str, str] = {}
+
+    async def scene(night: Night) -> None:
+        for name, script in scripts.items():
+            tasks[name] = await night.watch.submit(name, payload=script)
+        for task in tasks.values():
+            assert (await night.ended(task)).state == "done"
+
+    return tasks, "\n".join(night(repo, scene, agent()).lines)
+
+
 def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
     scripts = {
         "elsewhere": "git switch -q -c other; echo x >x",
@@ -216,15 +229,7 @@ def test_what_an_agent_hides_from_git_is_committed_all_the_same(repo: Path) -> N
         "sparse": "git update-index --skip-worktree kept; rm kept; echo y >y",
         "case": "git config core.ignoreCase true; echo more >>kept; echo upper >KEPT",
     }
-    tasks: dict[str, str] = {}
-
-    async def scene(night: Night) -> None:
-        for name, script in scripts.items():
-            tasks[name] = await night.watch.submit(name, payload=script)
-        for task in tasks.values():
-            assert (await night.ended(task)).state == "done"
-
-    night(repo, scene, agent())
+    tasks, _ = all_done(repo, scripts)
     for name, task in tasks.items():
         more = "" if name == "sparse" else "more\n"
         assert git(repo, "show", f"allswell/{name}-{task[-4:]}:kept") == f"as it was\n{more}", name
@@ -249,15 +254,7 @@ def test_what_was_committed_in_a_submodule_is_not_removed_with_its_worktree(repo
         "not told": come
         + f"cd sub; git checkout -q -b own; echo y >y; git add y; {commit}; git checkout -q --detach HEAD~",
     }
-    tasks: dict[str, str] = {}
-
-    async def scene(night: Night) -> None:
-        for name, script in scripts.items():
-            tasks[name] = await night.watch.submit(name, payload=script)
-        for task in tasks.values():
-            assert (await night.ended(task)).state == "done"
-
-    told = "\n".join(night(repo, scene, agent()).lines)
+    tasks, told = all_done(repo, scripts)
     looked, *worked = (repo / ".allswell" / "worktrees" / task for task in tasks.values())
     assert not looked.exists(), "all that is in it is elsewhere too"
     for tree in worked:
@@ -320,15 +317,7 @@ def test_a_repository_that_an_agent_commits_as_one_entry_is_not_removed_with_its
         "within": f"git clone -q {library} a; git init -q a/sub; cd a/sub; {begin}; cd ..; git add -A; {commit} -m a;"
         f" git push -q origin HEAD:refs/heads/more; cd ..; git add -A; {commit} -m outside",
     }
-    tasks: dict[str, str] = {}
-
-    async def scene(night: Night) -> None:
-        for name, script in scripts.items():
-            tasks[name] = await night.watch.submit(name, payload=script)
-        for task in tasks.values():
-            assert (await night.ended(task)).state == "done"
-
-    told = "\n".join(night(repo, scene, agent()).lines)
+    tasks, told = all_done(repo, scripts)
     known, *made = (repo / ".allswell" / "worktrees" / task for task in tasks.values())
     assert not known.exists(), "all that is in it is elsewhere too"
     for tree, place in zip(made, ("sub", "sub", "a/sub"), strict=True):

@@ -356,8 +356,8 @@ class DiscardResult(msgspec.Struct, frozen=True):
     kept: Snapshot
     """What holds all that was there before anything was put back."""
     left: tuple[str, ...] = ()
-    """Paths that stay as they are: another step may have made them, nobody knows how they were, something else has
-    come into their place, or a filter makes them."""
+    """Paths that stay as they are: another step may have made them, how they were is not known, something else is in
+    their place, or a filter makes them."""
 
 
 def discard(home: Path, folder: Path, cuts: Sequence[InterruptedStep]) -> list[DiscardResult]:

@@ -124,9 +124,9 @@ class QuotaTracker:
 
 # Telling the store what an attempt has cost, and having it ended when its task has cost what it may.
 #
-# Claude Code tells what each message took, others at the end of a session or of a turn. One that has said that its turn
-# ended well is left to end, however long that takes: its work is done, and to end it would save nothing. It is ended
-# once it goes on. Any other that has reached the limit has a moment before it is ended.
+# Claude Code reports what each message took, others at the end of a session or of a turn. An agent that has reported
+# that its turn ended well is left to end, however long that takes: its work is done, and to end it would save nothing.
+# It is ended once it goes on. Any other agent that has reached the limit has a moment before it is ended.
 
 MOMENT = 2.0
 """Seconds in which an agent may end by itself after it has reported."""
@@ -143,7 +143,7 @@ class CostReporter:
     def __init__(
         self, lease: Lease, meter: UsageCounter, stop: Callable[[str], None], is_done: Callable[[], bool]
     ) -> None:
-        """`is_done` says whether the last that it has said is that its turn ended well."""
+        """`is_done`: whether the agent's last report was that its turn ended well."""
         self._lease = lease
         self._meter = meter
         self._stop = stop

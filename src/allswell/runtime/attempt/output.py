@@ -477,7 +477,7 @@ class Streams:
 
     @property
     def is_done(self) -> bool:
-        """Whether its agent has said that its turn ended well, and has done nothing since."""
+        """Whether its agent has reported that its turn ended well, and has done nothing since."""
         return self._pumps[0].conversation.is_done
 
     @property

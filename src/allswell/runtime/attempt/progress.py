@@ -556,7 +556,7 @@ class ProgressMonitor:
 
     @property
     def is_done(self) -> bool:
-        """Whether its agent has said that its turn ended well, and has done nothing since."""
+        """Whether its agent has reported that its turn ended well, and has done nothing since."""
         return self.streams is not None and self.streams.is_done
 
     def accept_repetition(self) -> None:

@@ -386,7 +386,7 @@ class AttemptRunner(AttemptLife):
         return await in_time(look, FOLDER_ANSWERS, f"the folder {self.order.cwd}")
 
     async def _in_folder(self, work: Callable[[], T], about: str) -> T | None:
-        """Do what looks at all of its folder; where that does not answer, it is not waited for, and that is told."""
+        """Do work that looks at the whole folder. If it does not answer in time, leave it, and warn in the receipt."""
         try:
             return await in_time(work, self._folder_limit, f"the folder {self.order.cwd}")
         except Unavailable as error:

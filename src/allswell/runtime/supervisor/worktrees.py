@@ -88,7 +88,7 @@ class TaskTree:
 
     @cached_property
     def folder(self) -> str:
-        """Where its agent works: in the worktree, what the agent's folder is in the repository. Its first read blocks."""
+        """Where its agent works: its own folder, in the worktree and not in the repository. The first read blocks."""
         return str(self._tree.inside(self._cwd))
 
     async def check_out(self) -> None:

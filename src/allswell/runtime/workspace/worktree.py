@@ -165,9 +165,9 @@ _MERGE = (
 _MERGING, _BEGUN, _RESOLVING = "merging", "begun", "resolving"
 """How far a worktree is with the work of its task's needs, as the note beside it says."""
 _REPOSITORY = b"160000 "
-"""How an index tells a repository inside, of which it holds the name of a commit and nothing else."""
+"""How an index entry for a repository inside begins; the entry holds the name of a commit and no files."""
 _INSIDE = "??"
-"""How a repository inside is told, which no commit can hold."""
+"""The state under which a repository inside is listed: no commit can hold it."""
 _PATHS_AT_ONCE = 500
 """Paths that one call of git is given."""
 _CONFLICTS_TOLD = 5
